@@ -1,0 +1,1 @@
+"""The event stream: typed events, the hash chain, the append-only log, its readers and its verifier."""

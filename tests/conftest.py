@@ -1,0 +1,32 @@
+"""Every test gets a hermetic HOME, no GIT_* or EVOLVER_* variable, and its own state folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+GITCONFIG = """[user]
+\tname = Test User
+\temail = user@example.invalid
+[init]
+\tdefaultBranch = main
+[safe]
+\tdirectory = *
+"""
+
+
+@pytest.fixture(autouse=True)
+def hermetic(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh HOME; returns it."""
+    home = tmp_path_factory.mktemp("home")
+    (home / ".gitconfig").write_text(GITCONFIG)
+    for name in list(os.environ):
+        if name.startswith(("GIT_", "EVOLVER_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    return home
