@@ -67,6 +67,7 @@ class Attempt:
     insertions: int = 0
     deletions: int = 0
     patch_id: str = ""  # equal for equal committable changes
+    tree: str = ""  # the tree a commit of the attempt would have
 
     @property
     def changed(self) -> bool:
