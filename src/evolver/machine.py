@@ -1,7 +1,7 @@
 """The iteration's state machine: which phase follows which, decided without a clock and without I/O.
 
     baseline -> codegen -> inspect -> guard -> effects_before -> validate -> effects_after -> accept
-    rejected:  [preserve ->] compensate -> restore -> verify        (hard, stash)
+    rejected:  preserve -> compensate -> restore -> verify          (hard, stash; what preserve keeps is the mode's choice)
                hold                                                 (none)
 
 `iteration.py` performs what `next_phase` says and folds the result into the state; `recovery.py` starts the same machine
@@ -34,7 +34,7 @@ class Phase(StrEnum):
     DONE = "done"
 
 
-_REJECT = frozenset({Phase.PRESERVE, Phase.COMPENSATE, Phase.HOLD})
+_REJECT = frozenset({Phase.PRESERVE, Phase.HOLD})
 
 TRANSITIONS = MappingProxyType(
     {
@@ -91,7 +91,7 @@ class IterationState:
 def _reject(state: IterationState) -> Phase:
     if state.survivors or (state.mode is RollbackMode.NONE and state.changed):
         return Phase.HOLD
-    return Phase.PRESERVE if state.mode is RollbackMode.STASH else Phase.COMPENSATE
+    return Phase.PRESERVE
 
 
 def _repair_or_reject(state: IterationState) -> Phase:

@@ -119,6 +119,7 @@ class StepContext:
     log_dir: Path
     last_failure: Path  # `EVOLVER_LAST_FAILURE`; exists and is empty when nothing failed yet
     repair_round: int = 0
+    prompt: str = ""  # rendered for an agent; not in the environment, never in the stream
 
     @property
     def iteration_id(self) -> str:

@@ -52,10 +52,18 @@ class RunStarted(Transition, frozen=True, kw_only=True):
     max_iterations: int
     pid: int
     pid_started: str  # the process's start time, so that a reused pid is not taken for this run
-    baseline_red: bool | None = None  # what the validators said of the baseline; None: not asked
-    baseline_reason: str = ""
+    baseline: str = ""  # fingerprint of what the user had when the run started
     left_out: tuple[str, ...] = ()  # ignored directories beyond the budget
     isolation: str = "inplace"
+
+
+class BaselineValidated(Event, frozen=True, kw_only=True):
+    """What the validators said of the baseline, before any attempt: already red, or green."""
+
+    TYPE = "baseline.validated"
+    red: bool
+    reason: str
+    restored: int = 0  # what the validators had dropped or altered
 
 
 class RunRecovered(Transition, frozen=True, kw_only=True):

@@ -1,0 +1,243 @@
+"""Finds, reads and checks loop files. What is wrong is told with file, key and what was expected."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from evolver.definition import LoadedLoop, LoopDefinition, SinkSection
+from evolver.durations import Duration, Size
+from evolver.errors import UsageError
+from evolver.settings import Override, Settings
+
+Table = dict[str, object]
+GOAL = re.compile(r"accepted|promise|score|score\s*(>=|<=|>|<)\s*-?\d+(\.\d+)?")
+
+
+def builtin_loops() -> Path:
+    """The folder of the loops that ship with evolver: inside the package, or at the top of a source checkout."""
+    inside = Path(__file__).parent / "loops"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "loops"
+
+
+def candidates(folder: Path) -> dict[str, Path]:
+    """Loop name to file in one `loops/` folder: NAME.toml or NAME/loop.toml."""
+    found = {p.parent.name: p for p in sorted(folder.glob("*/loop.toml"))}
+    return found | {p.stem: p for p in sorted(folder.glob("*.toml"))}
+
+
+def find(name: str | None, root: Path) -> tuple[str, Path]:
+    """The loop called `name` (or a path to a file), or the worktree's own default. Raise `UsageError` that lists what there is."""
+    own, shipped = candidates(root / "loops"), candidates(builtin_loops())
+    if name is None:
+        if "default" in own:
+            return "default", own["default"]
+        if len(own) == 1:
+            return next(iter(own.items()))
+        have = ", ".join(own) or "none"
+        raise UsageError(
+            f"no loop named, and {root / 'loops'} has no default (there: {have})",
+            f"Name one, write one with `evolver init`, give --codegen and --validate, or run a built-in one: {', '.join(shipped)}.",
+        )
+    if name.endswith(".toml") or "/" in name:
+        path = Path(name) if Path(name).is_absolute() else root / name
+        path = path / "loop.toml" if path.is_dir() else path
+        if not path.is_file():
+            raise UsageError(f"loop file {path} does not exist", "Give a path below the worktree, or a loop's name.")
+        return (path.parent.name if path.name == "loop.toml" else path.stem), path
+    for place in (own, shipped):
+        if name in place:
+            return name, place[name]
+    raise UsageError(
+        f"no loop called {name!r}",
+        f"In {root / 'loops'}: {', '.join(own) or 'none'}. Built in: {', '.join(shipped)}.",
+    )
+
+
+def _decode(kind: type, value: object) -> object:
+    if kind in (Duration, Size):
+        if not isinstance(value, str):
+            raise ValueError(f"expected a string such as {'90s' if kind is Duration else '64MiB'!r}, got {value!r}")
+        return kind.parse(value)
+    raise NotImplementedError(kind)
+
+
+def _encode(value: object) -> object:
+    if isinstance(value, (Duration, Size)):
+        return int(value)
+    raise NotImplementedError(type(value))
+
+
+def read_table(path: Path) -> Table:
+    """A loop file as a raw table; syntax errors name file and line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: {error}", "A loop file is TOML; see loops/default.toml for one with comments.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "It must be a UTF-8 text file.") from error
+
+
+def _set(table: Table, dotted: str, value: object) -> None:
+    *parents, last = dotted.split(".")
+    for name in parents:
+        inner = table.setdefault(name, {})
+        if not isinstance(inner, dict):
+            return  # the file's own mistake is reported by the conversion
+        table = inner
+    table[last] = value
+
+
+# A codegen given from outside replaces the file's, whatever kind that was.
+_CODEGEN_KINDS = ("command", "callable", "agent")
+
+
+def _apply(table: Table, overrides: Iterable[Override]) -> None:
+    for override in overrides:
+        section, _, key = override.key.partition(".")
+        if section == "codegen" and key in _CODEGEN_KINDS:
+            codegen = table.setdefault("codegen", {})
+            if isinstance(codegen, dict):
+                for kind in _CODEGEN_KINDS:
+                    codegen.pop(kind, None)
+        _set(table, override.key, override.value)
+
+
+def _explain(error: msgspec.ValidationError, source: str, overrides: Mapping[str, str]) -> UsageError:
+    text, _, where = str(error).partition(" - at `$")
+    key = where.rstrip("`").lstrip(".")
+    origin = overrides.get(key, source)
+    key_part = f"{key}: " if key else ""
+    return UsageError(f"{origin}: {key_part}{text}", "The keys, their types and defaults are in docs/reference/loop-file.md.")
+
+
+def check(definition: LoopDefinition, source: str) -> None:
+    """What types cannot say. Raise `UsageError` with the key."""
+
+    def wrong(key: str, expected: str) -> UsageError:
+        return UsageError(
+            f"{source}: {key}: {expected}", "The keys, their types and defaults are in docs/reference/loop-file.md."
+        )
+
+    codegen = definition.codegen
+    given = [k for k in _CODEGEN_KINDS if getattr(codegen, k) is not None]
+    if len(given) != 1:
+        raise wrong("codegen", f"exactly one of command, callable or agent is needed, got {', '.join(given) or 'none'}")
+    if codegen.command is not None and not codegen.command:
+        raise wrong("codegen.command", "expected a command, got an empty one")
+    names: set[str] = set()
+    for number, validator in enumerate(definition.validator):
+        key = f"validator[{number}]"
+        if (validator.command is None) == (validator.callable is None):
+            raise wrong(key, "exactly one of command or callable is needed")
+        if validator.command is not None and not validator.command:
+            raise wrong(f"{key}.command", "expected a command, got an empty one")
+        if not re.fullmatch(r"[\w.@+ -]{1,80}", validator.name) or validator.name in names:
+            raise wrong(
+                f"{key}.name", f"expected a unique name of letters, digits, spaces and . _ + @ -, got {validator.name!r}"
+            )
+        names.add(validator.name)
+    if definition.loop.until and not GOAL.fullmatch(definition.loop.until.strip()):
+        raise wrong("loop.until", f"expected accepted, score, `score >= X` or promise, got {definition.loop.until!r}")
+    if definition.loop.until.startswith("score") and definition.score is None:
+        raise wrong("loop.until", "a score goal needs a [score] section")
+    if definition.loop.until == "promise" and not definition.loop.promise:
+        raise wrong("loop.promise", "expected a regular expression, since until is promise")
+    if definition.score is not None:
+        if definition.score.validator not in names:
+            raise wrong("score.validator", f"expected the name of a validator, got {definition.score.validator!r}")
+        if sum(map(bool, (definition.score.pattern, definition.score.json, definition.score.file))) != 1:
+            raise wrong("score", "exactly one of pattern, json or file is needed")
+    for key, pattern in (
+        ("loop.promise", definition.loop.promise),
+        *(("score.pattern", s.pattern) for s in [definition.score] if s is not None),
+        *((f"guard.secrets[{i}]", p) for i, p in enumerate(definition.guard.secrets)),
+        *((f"redact.patterns[{i}]", p) for i, p in enumerate(definition.redact.patterns)),
+    ):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise wrong(key, f"expected a regular expression: {error}") from error
+    if Path(definition.loop.scope).is_absolute() or ".." in Path(definition.loop.scope).parts:
+        raise wrong("loop.scope", f"expected a folder inside the worktree, got {definition.loop.scope!r}")
+
+
+def digest(definition: LoopDefinition) -> str:
+    """SHA-256 of the definition as used, whatever file or flag each value came from."""
+    return hashlib.sha256(msgspec.json.encode(definition, enc_hook=_encode, order="sorted")).hexdigest()
+
+
+def to_json(definition: LoopDefinition) -> bytes:
+    return msgspec.json.encode(definition, enc_hook=_encode, order="sorted")
+
+
+def build(table: Table, name: str, source: Path | None, directory: Path, overrides: Iterable[Override] = ()) -> LoadedLoop:
+    """A checked definition from a raw table and what overrides it."""
+    applied = list(overrides)
+    _apply(table, applied)
+    origin = str(source) if source is not None else "command line"
+    try:
+        definition = msgspec.convert(table, LoopDefinition, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise _explain(error, origin, {o.key: o.source for o in applied}) from error
+    check(definition, origin)
+    return LoadedLoop(name=name, definition=definition, source=source, directory=directory, digest=digest(definition))
+
+
+def sinks_from(settings: Settings) -> list[Table]:
+    """`[[sink]]` tables that EVOLVER_SINK_* variables stand for."""
+    out: list[Table] = []
+    for kind, name, key in (
+        ("file", "FILE", "path"),
+        ("webhook", "WEBHOOK", "url"),
+        ("otlp", "OTLP", "url"),
+        ("command", "COMMAND", "command"),
+    ):
+        value = settings.text(f"EVOLVER_SINK_{name}")
+        if value:
+            out.append({"kind": kind, key: value})
+            if kind == "webhook":
+                out[-1]["secret_env"] = "EVOLVER_SINK_WEBHOOK_SECRET"
+    if settings.text("EVOLVER_SINK_STDOUT") not in ("", "0"):
+        out.append({"kind": "stdout"})
+    if address := settings.text("EVOLVER_SINK_SYSLOG"):
+        match = re.fullmatch(r"(tcp|udp|tls)://([^/]+):(\d+)", address)
+        if match is None:
+            raise UsageError(f"EVOLVER_SINK_SYSLOG: expected tcp://HOST:PORT, got {address!r}")
+        out.append({"kind": "syslog", "protocol": match[1], "host": match[2], "port": int(match[3])})
+    return out
+
+
+def load(
+    name: str | None,
+    root: Path,
+    settings: Settings,
+    flags: Iterable[Override] = (),
+    validators: tuple[str, ...] = (),
+    *,
+    file: bool = True,
+) -> LoadedLoop:
+    """The loop to run: file (unless `file` is False), variables and flags taken together."""
+    if file:
+        name, source = find(name or settings.text("EVOLVER_LOOP") or None, root)
+        table, directory = read_table(source), source.parent
+    else:
+        name, source, table, directory = "command-line", None, {}, root
+    if validators:
+        table["validator"] = [
+            {"name": "validate" if len(validators) == 1 else f"validate-{n}", "command": command}
+            for n, command in enumerate(validators, 1)
+        ]
+    extra = sinks_from(settings)
+    existing = table.get("sink", [])
+    if extra and isinstance(existing, list):
+        table["sink"] = [*existing, *extra]
+    return build(table, name, source, directory, [*settings.overrides(), *flags])
+
+
+__all__ = ["SinkSection", "build", "builtin_loops", "candidates", "check", "digest", "find", "load", "read_table", "to_json"]
