@@ -7,6 +7,7 @@ started, the *attempt* is what changed until everything the agent started was de
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -120,6 +121,8 @@ class StepContext:
     last_failure: Path  # `EVOLVER_LAST_FAILURE`; exists and is empty when nothing failed yet
     repair_round: int = 0
     prompt: str = ""  # rendered for an agent; not in the environment, never in the stream
+    on_start: Callable[[int, str], None] | None = None  # told pid and start time as soon as the child lives
+    on_output: Callable[[bytes], None] | None = None  # told each chunk, redacted
 
     @property
     def iteration_id(self) -> str:

@@ -143,6 +143,16 @@ class IterationStarted(Transition, frozen=True, kw_only=True):
     attempt_hint: str = ""
 
 
+class IterationAccepting(Transition, frozen=True, kw_only=True):
+    """The intent: validators passed, the commit is about to be made."""
+
+    TYPE = "iteration.accepting"
+    iteration_id: str
+    pre_ref: str
+    post_ref: str | None
+    tree: str
+
+
 class IterationAccepted(Transition, frozen=True, kw_only=True):
     TYPE = "iteration.accepted"
     iteration_id: str
@@ -202,10 +212,19 @@ class StepStarted(Event, frozen=True, kw_only=True):
     step: str  # codegen | baseline-validate | validate | effect
     name: str
     argv_hash: str = ""
-    pid: int | None = None
-    pid_started: str = ""
     timeout_ms: int | None = None
     round: int = 0
+
+
+class StepRunning(Event, frozen=True, kw_only=True):
+    """The child lives: its pid and start time, so that a later process can find and kill it."""
+
+    TYPE = "step.running"
+    SEVERITY: ClassVar[Severity] = "debug"
+    iteration_id: str
+    name: str
+    pid: int
+    pid_started: str
 
 
 class StepFinished(Event, frozen=True, kw_only=True):
