@@ -26,7 +26,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 class Emitter(Protocol):
     """Where events go: the log, and through it every sink. Synced to disk when it returns."""
 
-    def emit(self, event: Event, *, iteration: int | None = None) -> None: ...
+    def emit(self, event: Event, *, iteration: int | None = None) -> object: ...
 
 
 class Transition(Event, frozen=True, kw_only=True):
@@ -428,6 +428,7 @@ class SegmentOpened(Event, frozen=True, kw_only=True):
     """The first line of a segment: what ties it to the one before and to the definition in force."""
 
     TYPE = "segment.opened"
+    log: str  # identity of the whole stream: the same in all its segments
     segment: int
     previous_segment: str | None
     previous_hash: str | None
