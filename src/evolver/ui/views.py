@@ -1,4 +1,4 @@
-"""What is shown of a run: its iterations and their steps. Frozen values, made by `history.py` from events alone."""
+"""What is shown of a run: its iterations and their steps. Frozen values, made by `timeline.py` from events alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What happened, folded out of the event stream: runs, their iterations, their steps. Pure; nothing but events is read.
 
-`History` takes envelopes one at a time, so it serves the live view and the morning after alike.
+`Timeline` takes envelopes one at a time, so it serves the live view and the morning after alike.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Run:
         return replace(self.view, iterations=tuple(self.iterations[number] for number in sorted(self.iterations)))
 
 
-class History:
+class Timeline:
     """Folds envelopes, in the stream's order, into runs."""
 
     def __init__(self, envelopes: Iterable[Envelope] = ()) -> None:
@@ -138,7 +138,8 @@ def alert_text(event: ev.Event) -> str:
         case ev.AlertRefsLeft():
             return f"refs left where iteration {_number(event.iteration_id)} moved them: {', '.join(event.refs)}"
         case ev.RollbackFailed():
-            return f"iteration {_number(event.iteration_id)} could not be restored: {', '.join(event.leftovers[:5]) or event.reason}"
+            left = ", ".join(event.leftovers[:5]) or event.reason
+            return f"iteration {_number(event.iteration_id)} could not be restored: {left}"
     return event.TYPE
 
 
