@@ -74,6 +74,7 @@ VARIABLES = (
     Variable("EVOLVER_SINK_OTLP", "", "forward events to this OTLP/HTTP logs endpoint"),
     Variable("EVOLVER_SINK_COMMAND", "", "forward each event to this command's standard input"),
     Variable("EVOLVER_DEBUG", "0", "1: show tracebacks"),
+    Variable("EVOLVER_CRASH_AT", "", "for tests: kill evolver at this crash point (see crash.py)", dotenv=False),
 )
 BY_NAME: Mapping[str, Variable] = {v.name: v for v in VARIABLES}
 

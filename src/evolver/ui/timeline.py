@@ -78,7 +78,7 @@ class Timeline:
         if event is None:
             return
         run.view = _run_event(run.view, event, envelope.time)
-        number = envelope.iteration if envelope.iteration is not None else _number(getattr(event, "iteration_id", None))
+        number = envelope.iteration if envelope.iteration is not None else number_in(getattr(event, "iteration_id", None))
         if number:
             iteration = run.iterations.get(number) or IterationView(
                 number, f"{envelope.runid}/{number}", started_at=envelope.time
@@ -88,7 +88,7 @@ class Timeline:
             run.view = replace(run.view, steps=_step_event(run.view.steps, event, envelope.time))
 
 
-def _number(iteration_id: object) -> int | None:
+def number_in(iteration_id: object) -> int | None:
     tail = iteration_id.rpartition("/")[2] if isinstance(iteration_id, str) else ""
     return int(tail) if tail.isascii() and tail.isdigit() else None
 
@@ -125,21 +125,20 @@ def alert_text(event: ev.Event) -> str:
     """One line for a person."""
     match event:
         case ev.AlertPushedAttempt():
-            return (
-                f"part of iteration {_number(event.iteration_id)} is already on remote {event.remote}: {', '.join(event.refs)}"
-            )
+            refs = ", ".join(event.refs)
+            return f"part of iteration {number_in(event.iteration_id)} is already on remote {event.remote}: {refs}"
         case ev.AlertControlChanged():
             undone = "put back" if event.reverted else "left"
-            return f"iteration {_number(event.iteration_id)} changed git's own files ({undone}): {', '.join(event.paths)}"
+            return f"iteration {number_in(event.iteration_id)} changed git's own files ({undone}): {', '.join(event.paths)}"
         case ev.AlertLogTampered():
             return f"the event stream was tampered with: {event.kind} in {event.file} at {event.expected_sequence}"
         case ev.AlertStalled():
             return f"stalled ({event.condition}): {event.detail}"
         case ev.AlertRefsLeft():
-            return f"refs left where iteration {_number(event.iteration_id)} moved them: {', '.join(event.refs)}"
+            return f"refs left where iteration {number_in(event.iteration_id)} moved them: {', '.join(event.refs)}"
         case ev.RollbackFailed():
             left = ", ".join(event.leftovers[:5]) or event.reason
-            return f"iteration {_number(event.iteration_id)} could not be restored: {left}"
+            return f"iteration {number_in(event.iteration_id)} could not be restored: {left}"
     return event.TYPE
 
 
