@@ -325,6 +325,15 @@ class EffectFinished(EffectEvent, frozen=True, kw_only=True):
     duration_ms: int = 0
 
 
+class EffectRollingBack(EffectEvent, frozen=True, kw_only=True):
+    """The intent to revert: the effect failed, or its iteration was rejected after it."""
+
+    TYPE = "effect.rolling_back"
+    SEVERITY: ClassVar[Severity] = "warning"
+    reason: str
+    exit_code: int | None = None
+
+
 class EffectRolledBack(EffectEvent, frozen=True, kw_only=True):
     TYPE = "effect.rolled_back"
     rollback_ref: str
@@ -340,11 +349,14 @@ class EffectFailed(EffectEvent, frozen=True, kw_only=True):
     rollback_ref: str | None = None
 
 
-class EffectApproved(Event, frozen=True, kw_only=True):
+class EffectApproved(Transition, frozen=True, kw_only=True):
     TYPE = "effect.approved"
     effect: str
-    definition_hash: str
-    by: str
+    action: str
+    definition_hash: str  # of this effect: its command, its undo, its args, its risk
+    risk: str
+    rollback_available: bool
+    by: str  # the person who granted it; `loop file` where the loop says `approve = "listed"`
 
 
 class ChangesRolledBack(Event, frozen=True, kw_only=True):
