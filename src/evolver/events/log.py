@@ -22,7 +22,7 @@ from evolver._version import __version__
 from evolver.errors import LogError
 from evolver.events import envelope as envelopes
 from evolver.events import head as heads
-from evolver.events import integrity, paths, startup
+from evolver.events import integrity, lines, paths, startup
 from evolver.events.envelope import Envelope
 from evolver.events.files import append, locked, open_segment, publish
 from evolver.events.head import Head, Stamp
@@ -192,7 +192,9 @@ class EventLog:
             self._open_segment(head, paths.closed_path(self.path, head.segment).name)
         elif head.stamp.size >= self._segment_size and head.sequence > head.first:
             count = head.sequence - head.first + 1
-            self._append(SegmentClosed(segment=head.segment, count=count, bytes=head.stamp.size, last_hash=head.hash))
+            last = lines.tail(self._fd).last
+            if last is None or b'"type":"dev.evolver.segment.closed"' not in last:  # killed between this line and the rename
+                self._append(SegmentClosed(segment=head.segment, count=count, bytes=head.stamp.size, last_hash=head.hash))
             closed = paths.closed_path(self.path, head.segment)
             self._set_aside(closed)
             assert self._head is not None
