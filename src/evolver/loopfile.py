@@ -176,6 +176,17 @@ def to_json(definition: LoopDefinition) -> bytes:
     return msgspec.json.encode(definition, enc_hook=_encode, order="sorted")
 
 
+def from_json(data: bytes) -> LoopDefinition:
+    """The inverse of `to_json`. Raise `msgspec.MsgspecError`."""
+
+    def decode(kind: type, value: object) -> object:
+        if kind in (Duration, Size) and isinstance(value, int):
+            return kind(value)
+        raise NotImplementedError(kind)
+
+    return msgspec.json.decode(data, type=LoopDefinition, dec_hook=decode)
+
+
 def build(table: Table, name: str, source: Path | None, directory: Path, overrides: Iterable[Override] = ()) -> LoadedLoop:
     """A checked definition from a raw table and what overrides it."""
     applied = list(overrides)

@@ -65,6 +65,7 @@ class RunState:
     signal: int | None = None
     pause: bool = False
     stop_asked: bool = False
+    baseline_red: bool | None = None  # what the validators said before the first attempt; None: not asked
 
     def after(self, result: IterationResult, *, better: Callable[[Decimal, Decimal], bool] | None = None) -> RunState:
         """The state once `result` is in."""

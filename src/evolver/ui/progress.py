@@ -1,113 +1,80 @@
-"""What a run shows while it runs: a live view on a terminal, plain lines elsewhere, envelopes for `--json`, or nothing.
-
-Every view is fed the same two things: envelopes as they are written, and the current step's output as it comes.
-"""
+"""What `evolver run` shows while it works: events as JSON, plain lines, or nothing."""
 
 from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
-from typing import Protocol, Self, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
-from evolver.definition import LoadedLoop
+from evolver.assemble import Plan
 from evolver.events.envelope import Envelope
-from evolver.ui import words
-from evolver.ui.timeline import Timeline
+from evolver.loop import RunReport
+from evolver.recovery import Recovered
+from evolver.ui.lines import describe
 
 
-class View(Protocol):
-    """A context manager that is fed."""
-
-    def feed(self, envelope: Envelope) -> None: ...
+class Progress(Protocol):
+    def event(self, envelope: Envelope, line: bytes) -> None: ...
 
     def output(self, chunk: bytes) -> None: ...
 
-    def __enter__(self) -> Self: ...
+    def recovered(self, found: Recovered | None) -> None: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def finished(self, report: RunReport) -> None: ...
 
 
 class Silent:
-    """`--quiet`, and what the others are built on."""
+    """`--quiet`."""
 
-    def feed(self, envelope: Envelope) -> None:
-        """Nothing."""
+    def event(self, envelope: Envelope, line: bytes) -> None:
+        pass
 
     def output(self, chunk: bytes) -> None:
-        """Nothing."""
+        pass
 
-    def __enter__(self) -> Self:
-        return self
+    def recovered(self, found: Recovered | None) -> None:
+        pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Nothing."""
-
-
-class PlainLines(Silent):
-    """One line when an iteration starts a step that takes its time, one when it ends: for pipes and CI logs."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._timeline = Timeline()
-
-    def _say(self, text: str) -> None:
-        # A closed pipe ends the telling, never the run: nobody is left to read, the work goes on.
-        try:
-            self._stream.write(text + "\n")
-            self._stream.flush()
-        except (BrokenPipeError, ValueError):
-            return
-        except UnicodeEncodeError:
-            self._stream.write(text.encode("ascii", "replace").decode() + "\n")
-
-    def feed(self, envelope: Envelope) -> None:
-        self._timeline.feed(envelope)
-        if envelope.name not in _SAID:
-            return
-        run = self._timeline.run(envelope.runid or "")
-        if run is None:
-            return
-        iteration = run.iteration(envelope.iteration) if envelope.iteration else None
-        match envelope.name:
-            case "run.started":
-                self._say(f"run {run.run_id}: loop {words.one_line(run.loop)}, mode {run.mode}, at {words.short(run.pre_ref)}")
-                for path in run.left_out:
-                    self._say(f"not kept (ignored, over the budget): {words.one_line(path)}")
-            case "baseline.validated":
-                self._say("validators on the baseline: " + (f"red ({words.one_line(run.red_reason)})" if run.red else "green"))
-            case "run.recovered":
-                self._say(f"recovered a run that died: {run.recovered}")
-            case "run.finished":
-                self._say(f"run finished: {run.reason}" + (f" ({words.one_line(run.detail)})" if run.detail else ""))
-            case name if name.startswith("alert.") and run.alerts:
-                self._say(f"alert: {words.one_line(run.alerts[-1])}")
-            case _ if iteration is not None:
-                score = words.score_of(iteration)
-                facts = [f for f in (words.size(iteration), f"score {score}" if score else "", words.why(iteration)) if f]
-                of = f"{iteration.number}/{run.max_iterations}" if run.max_iterations else str(iteration.number)
-                self._say(f"{of} {words.LABELS[iteration.outcome]} in {words.took(iteration.duration_ms)}: {', '.join(facts)}")
+    def finished(self, report: RunReport) -> None:
+        pass
 
 
-_SAID = frozenset(
-    {
-        "run.started", "baseline.validated", "run.recovered", "run.finished", "iteration.accepted", "iteration.no_change",
-        "rollback.finished", "rollback.failed", "rollback.skipped", "alert.pushed_attempt", "alert.control_changed",
-        "alert.log_tampered", "alert.stalled", "alert.refs_left",
-    }
-)  # fmt: skip
+class Json(Silent):
+    """`--json`: the envelopes, byte for byte, and nothing else on standard output."""
+
+    def event(self, envelope: Envelope, line: bytes) -> None:
+        view = memoryview(line)
+        while view:
+            view = view[os.write(1, view) :]
 
 
-def view(loaded: LoadedLoop, *, quiet: bool, json: bool, breaker: bool = True) -> View:
-    """The view that fits where standard output goes. With `--json` the envelopes are written by a sink, not here."""
-    if quiet or json:
-        return Silent()
-    if not sys.stdout.isatty() or _dumb():
-        return PlainLines(sys.stdout)
-    from evolver.ui.live import LiveView  # rich: only for a person who watches
+class Lines(Silent):
+    """One plain line a milestone; for pipes, CI logs and terminals alike."""
 
-    return LiveView(loaded, breaker=breaker)
+    def event(self, envelope: Envelope, line: bytes) -> None:
+        text = describe(envelope)
+        if text:
+            print(text, flush=True)
+
+    def recovered(self, found: Recovered | None) -> None:
+        if found is not None and found.action != "nothing_to_do":
+            print(f"recovered run {found.run_id}: {found.action.replace('_', ' ')}. {found.reason}".rstrip(), flush=True)
+
+    def finished(self, report: RunReport) -> None:
+        state = report.state
+        print(
+            f"{report.stop.name.replace('_', ' ')}{': ' + report.stop.detail if report.stop.detail else ''}. "
+            f"{state.iterations} iterations: {state.accepted} accepted, {state.rolled_back} rolled back, "
+            f"{state.no_change} without a change.",
+            flush=True,
+        )
+        if report.exit_code in (3, 4):
+            print("Look at the worktree, then run `evolver resume`.", file=sys.stderr, flush=True)
 
 
-def _dumb() -> bool:
-    return os.environ.get("TERM", "") in ("", "dumb") or bool(os.environ.get("CI"))
+@contextmanager
+def progress(planned: Plan, *, as_json: bool, quiet: bool) -> Iterator[Progress]:
+    """What fits the flags and the terminal."""
+    yield Json() if as_json else Silent() if quiet else Lines()

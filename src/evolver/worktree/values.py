@@ -20,6 +20,7 @@ class Change:
     path: bytes
     kind: ChangeKind
     ignored: bool = False  # git ignores it by the baseline's rules: not committable
+    digest: str = ""  # of type, mode and content as the attempt left it; empty: deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Attempt:
     changes: tuple[Change, ...] = ()
     refs: tuple[RefChange, ...] = ()
     commits: tuple[str, ...] = ()  # between pre_ref and post_ref, oldest first
+    commit_subjects: tuple[str, ...] = ()  # their subjects, for the squashed commit's body
     index_changed: bool = False
     control: ControlReport = field(default_factory=ControlReport)
     committable: bool = False  # an accepted commit of it would differ from pre_ref's tree

@@ -1,0 +1,204 @@
+"""Puts one run together: locate, read settings and loop, lock, open the stream, recover, refuse or go.
+
+The order of refusals is the contract's: usage (2), busy (6), held (3), preflight (5).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from evolver import guard, recovery
+from evolver.context import RunContext
+from evolver.definition import LoadedLoop, LoopDefinition, RollbackSection
+from evolver.errors import UsageError
+from evolver.events.ids import uuid7
+from evolver.events.log import SEGMENT_SIZE, EventLog, Listener
+from evolver.interrupts import Interrupts
+from evolver.layout import Layout, locate
+from evolver.lock import run_lock
+from evolver.loop import Run
+from evolver.loopfile import from_json, load
+from evolver.model import Codegen, Validator
+from evolver.redact import Redactor
+from evolver.resume_lock import read as read_lock
+from evolver.settings import Override, Settings
+from evolver.settings import read as read_settings
+from evolver.steps.registry import build_codegen, build_validators
+from evolver.steps.runner import StepRunner
+from evolver.worktree.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything known before anything is locked or started."""
+
+    layout: Layout
+    settings: Settings
+    loaded: LoadedLoop
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A locked worktree with its stream, recovered."""
+
+    layout: Layout
+    settings: Settings
+    log: EventLog
+    workspace: Workspace
+    recovered: recovery.Recovered | None
+
+
+def plan(
+    start: Path,
+    *,
+    name: str | None = None,
+    flags: Sequence[Override] = (),
+    validators: tuple[str, ...] = (),
+    file: bool = True,
+    env: Mapping[str, str] | None = None,
+) -> Plan:
+    """Read settings and loop. Raise `UsageError` for what is wrong with them; touches nothing."""
+    env = dict(os.environ) if env is None else dict(env)
+    layout = locate(start, env)
+    settings = read_settings(env, layout.root / ".env")
+    check_events(layout, settings)
+    loaded = load(name, layout.root, settings, flags, validators, file=file)
+    return Plan(layout, settings, with_python(loaded), env)
+
+
+def check_events(layout: Layout, settings: Settings) -> None:
+    """The stream may not lie in the worktree: an attempt, or its rollback, would take it along."""
+    if settings.events is None:
+        return
+    path = Path(os.path.realpath(layout.events(settings.events)))
+    if path.is_relative_to(layout.root) and not path.is_relative_to(layout.git_dir):
+        raise UsageError(f"EVOLVER_EVENTS: {path} lies inside the worktree", "Name a path outside it, or leave it empty.")
+
+
+def with_python(loaded: LoadedLoop) -> LoadedLoop:
+    """`{python}` and `{loop_dir}` in a list command stand for the running interpreter and the loop file's folder."""
+
+    def filled(command: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if not isinstance(command, tuple):
+            return command
+        return tuple(w.replace("{python}", sys.executable).replace("{loop_dir}", str(loaded.directory)) for w in command)
+
+    definition = loaded.definition
+    change = msgspec.structs.replace
+    definition = change(
+        definition,
+        codegen=change(definition.codegen, command=filled(definition.codegen.command)),
+        validator=tuple(change(v, command=filled(v.command)) for v in definition.validator),
+    )
+    return change(loaded, definition=definition)
+
+
+def source_of(layout: Layout) -> str:
+    """The CloudEvents `source` of this worktree's stream."""
+    return f"evolver:{layout.root.as_uri().removeprefix('file:')}"
+
+
+@contextmanager
+def opened(
+    layout: Layout,
+    settings: Settings,
+    *,
+    env: Mapping[str, str],
+    rollback: RollbackSection,
+    scope: str = ".",
+    redactor: Redactor | None = None,
+    segment_size: int = SEGMENT_SIZE,
+    listeners: Sequence[Listener] = (),
+    refuse_held: bool = True,
+    note: str = "",
+) -> Iterator[Opened]:
+    """Lock the worktree, open its stream, finish a dead run. Raise `BusyError`, `HeldError`, `LogError`, `NotRestoredError`."""
+    with ExitStack() as stack:
+        stack.enter_context(run_lock(layout, note))
+        if refuse_held:
+            recovery.refuse_held(layout)
+        log = EventLog.open(
+            layout.events(settings.events),
+            source=source_of(layout),
+            mirror=layout.lifeboat,
+            redactor=redactor,
+            segment_size=segment_size,
+        )
+        stack.callback(log.close)
+        log.listeners.extend(listeners)
+        workspace = Workspace.open(layout, rollback=rollback, scope=scope, max_vault=settings.max_vault, env=env)
+        recovered = None
+        if read_lock(layout) is None:
+            recovered = recovery.recover(layout, log, workspace, rollback=rollback)
+            if refuse_held:
+                recovery.refuse_held(layout)
+        yield Opened(layout, settings, log, workspace, recovered)
+
+
+@contextmanager
+def prepared(
+    planned: Plan,
+    interrupts: Interrupts,
+    *,
+    breaker: bool = True,
+    listeners: Sequence[Listener] = (),
+    on_output: Callable[[bytes], None] | None = None,
+    codegen: Codegen | None = None,
+    validators: tuple[Validator, ...] | None = None,
+) -> Iterator[Run]:
+    """A run that is ready to `execute`. `codegen` and `validators` replace the definition's (Python API)."""
+    loaded, layout = planned.loaded, planned.layout
+    definition = loaded.definition
+    redactor = Redactor.from_environment(planned.env, definition.redact)
+    run_id = uuid7()
+    with ExitStack() as stack:
+        opening = opened(
+            layout,
+            planned.settings,
+            env=planned.env,
+            rollback=definition.rollback,
+            scope=definition.loop.scope,
+            redactor=redactor,
+            segment_size=definition.audit.segment_size,
+            listeners=listeners,
+            note=f"run {run_id}",
+        )
+        found = stack.enter_context(opening)
+        scratch = Path(tempfile.mkdtemp(prefix=f"evolver-{run_id}-"))
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        runner = StepRunner(interrupts, redactor, base=planned.env, withheld=frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"}))
+        context = RunContext(
+            run_id=run_id,
+            loaded=loaded,
+            layout=layout,
+            workspace=found.workspace,
+            events=found.log.bind(run_id),
+            interrupts=interrupts,
+            codegen=codegen or build_codegen(loaded, runner),
+            validators=validators if validators is not None else build_validators(loaded, runner),
+            scratch=scratch,
+            protected=guard.protected_globs(loaded, layout.root),
+            on_output=on_output,
+            restore_log=found.log.ensure_present,
+        )
+        yield Run(context, found.log, breaker=breaker, recovered=found.recovered)
+
+
+def stored_definition(layout: Layout, digest: str) -> LoopDefinition | None:
+    """The definition that was in force when a run started; None when it is gone."""
+    for folder in (layout.state, layout.lifeboat):
+        try:
+            return from_json((folder / "definitions" / f"{digest}.json").read_bytes())
+        except (OSError, msgspec.MsgspecError):
+            continue
+    return None

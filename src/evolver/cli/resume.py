@@ -1,0 +1,155 @@
+"""`evolver resume`: a person decides about a held tree."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evolver.errors import ExitStatus, UsageError
+
+if TYPE_CHECKING:
+    from evolver.resume import Decision, Held, Resume
+
+EPILOG = """Examples:
+
+  evolver resume                      what differs, and the choices
+
+  evolver resume --dry-run            what rolling back would restore, delete and keep
+
+  evolver resume --rollback stash     put the baseline back, keep the attempt as a stash entry
+
+  evolver resume --keep --note 'fixed by hand'
+"""
+SHOWN = 40
+
+
+def register(app: typer.Typer) -> None:
+    app.command("resume", epilog=EPILOG)(resume)
+
+
+def resume(
+    keep: Annotated[bool, typer.Option("--keep", help="Vouch for the tree as it stands: commit it, or adopt HEAD.")] = False,
+    rollback: Annotated[str | None, typer.Option("--rollback", help="hard or stash: put the baseline back.", show_default=False)] = None,
+    note: Annotated[str, typer.Option("--note", help="Why; goes into the event stream.", show_default=False)] = "",
+    go_on: Annotated[bool, typer.Option("--run", help="Start the same loop again afterwards.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what rolling back would do; change nothing.")] = False,
+    directory: Annotated[Path, typer.Option("-C", help="Work in this folder's worktree.", show_default=False)] = Path("."),
+) -> None:
+    """Look at a held tree and decide: keep it, or roll it back."""
+    from evolver.assemble import opened
+    from evolver.definition import RollbackSection
+    from evolver.interrupts import Interrupts
+    from evolver.layout import locate
+    from evolver.model import RollbackMode
+    from evolver.redact import Redactor
+    from evolver.resume import Resume, refuse_agents
+    from evolver.settings import read as read_settings
+
+    refuse_agents(os.environ)
+    if keep and rollback:
+        raise UsageError("--keep and --rollback exclude each other", "Choose one.")
+    if rollback is not None and rollback not in (RollbackMode.HARD, RollbackMode.STASH):
+        raise UsageError(f"--rollback: expected hard or stash, got {rollback!r}")
+    layout = locate(directory)
+    settings = read_settings(os.environ, layout.root / ".env")
+    with (
+        Interrupts(),  # a Ctrl-C may not cut a restore short
+        opened(
+            layout,
+            settings,
+            env=os.environ,
+            rollback=RollbackSection(),
+            redactor=Redactor.from_environment(os.environ),
+            refuse_held=False,
+            note="resume",
+        ) as found,
+    ):
+        if found.recovered is not None:
+            print(f"recovered run {found.recovered.run_id}: {found.recovered.action.replace('_', ' ')}. {found.recovered.reason}".rstrip())
+        deciding = Resume(found)
+        held = deciding.look()
+        if held is None:
+            print("nothing to resume")
+            decision = None
+        else:
+            decision = _decide(deciding, held, keep, rollback, note, dry_run)
+    if decision is not None:
+        _tell(decision)
+        if decision.exit_code is not ExitStatus.ACCEPTED:
+            raise typer.Exit(int(decision.exit_code))
+    if go_on and not dry_run:
+        from evolver.cli.run import run
+
+        run(loop=held.lock.loop if held is not None and held.lock.loop != "command-line" else None, directory=directory)
+
+
+def _decide(deciding: Resume, held: Held, keep: bool, rollback: str | None, note: str, dry_run: bool) -> Decision:
+    from evolver.model import RollbackMode
+
+    if dry_run:
+        _show_plan(held)
+        return deciding.leave(held)
+    if not held.attempt.changed:
+        return deciding.unchanged(held, note)
+    if not keep and rollback is None:
+        _show(held)
+        answer = _ask() if sys.stdin.isatty() and sys.stdout.isatty() else ""
+        keep, rollback = answer == "keep", answer if answer in ("hard", "stash") else None
+    if keep:
+        return deciding.keep(held, note)
+    if rollback is not None:
+        return deciding.roll_back(held, RollbackMode(rollback), note)
+    return deciding.leave(held)
+
+
+def _ask() -> str:
+    return str(typer.prompt("keep, hard, stash, or leave", default="leave")).strip().lower()
+
+
+def _show(held: Held) -> None:
+    print(f"iteration {held.lock.iteration_id} is held since {held.lock.time}: {held.lock.reason}")
+    print(f"it started from {held.lock.pre_ref}; what differs from then:")
+    _list("  ", [f"{c.kind:8} {_text(c.path)}" for c in held.attempt.changes])
+    _list("  ref ", [f"{r.name}: {r.old or 'nothing'} -> {r.new or 'nothing'}" for r in held.attempt.refs])
+    _list("  control file ", list(held.attempt.control.changed))
+    if held.drifted:
+        print("changed since the loop stopped:")
+        _list("  ", sorted({line.split(" ", 2)[1] for line in held.drifted}))
+    print("choices: --keep (commit it as it stands), --rollback hard, --rollback stash; --dry-run shows the details")
+
+
+def _show_plan(held: Held) -> None:
+    print(f"rolling back iteration {held.lock.iteration_id} to {held.lock.pre_ref} would")
+    for verb, paths in (("restore", held.restores()), ("delete", held.deletes())):
+        print(f"{verb} {len(paths)}:")
+        _list("  ", list(paths), most=10**9)
+    refs = [f"{r.name} -> {r.old or 'deleted'}" for r in held.attempt.refs]
+    print(f"move {len(refs)} refs:")
+    _list("  ", refs, most=10**9)
+    print("and keep everything else as it is" + (f"; left alone: {', '.join(held.baseline.left_out)}" if held.baseline.left_out else ""))
+
+
+def _text(path: bytes) -> str:
+    return repr(path.decode("utf-8", "backslashreplace"))[1:-1]
+
+
+def _list(prefix: str, lines: list[str], most: int = SHOWN) -> None:
+    for line in lines[:most]:
+        print(f"{prefix}{line}")
+    if len(lines) > most:
+        print(f"{prefix}… and {len(lines) - most} more")
+
+
+def _tell(decision: Decision) -> None:
+    words = {
+        "unchanged": "the tree equals the baseline; the lock is lifted",
+        "kept": f"kept as {decision.commit}; the lock is lifted",
+        "rolled_back": f"rolled back and verified{', the attempt is stash ' + decision.stash[:10] if decision.stash else ''}; the lock is lifted",
+        "undecided": "nothing changed; the lock stays",
+        "not_restored": f"NOT RESTORED: {decision.detail}; the lock stays",
+    }
+    print(words[decision.action])

@@ -1,0 +1,95 @@
+"""`evolver run`: the loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evolver.settings import Override
+
+EPILOG = """Examples:
+
+  evolver run --max-iters 20
+
+  evolver run mutate --rollback stash
+
+  evolver run --codegen 'python improve.py' --validate 'pytest -q'
+
+  evolver run --agent claude --prompt task.md --validate 'npm test' --max-time 8h
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run", epilog=EPILOG)(run)
+
+
+def run(
+    loop: Annotated[str | None, typer.Argument(help="Loop: a name in loops/, a built-in one, or a path.", show_default=False)] = None,
+    max_iters: Annotated[int | None, typer.Option("--max-iters", min=1, help="Stop after this many iterations.", show_default=False)] = None,
+    max_time: Annotated[str | None, typer.Option("--max-time", help="Stop after this time, such as 8h.", show_default=False)] = None,
+    rollback: Annotated[
+        str | None, typer.Option("--rollback", help="hard, stash or none: what becomes of a failed attempt.", show_default=False)
+    ] = None,
+    dirty: Annotated[
+        str | None, typer.Option("--dirty", help="refuse or keep: your own edits of tracked files.", show_default=False)
+    ] = None,
+    breaker: Annotated[bool, typer.Option("--breaker/--no-breaker", help="Stop when the loop goes in circles.")] = True,
+    codegen: Annotated[str | None, typer.Option("--codegen", help="Command that makes an attempt.", show_default=False)] = None,
+    agent: Annotated[str | None, typer.Option("--agent", help="Agent preset that makes an attempt.", show_default=False)] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Prompt template for --agent.", show_default=False)] = None,
+    validate: Annotated[
+        list[str] | None, typer.Option("--validate", help="Command that judges an attempt; may be given again.", show_default=False)
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", help="accepted, score, 'score >= X' or promise.", show_default=False)] = None,
+    directory: Annotated[Path, typer.Option("-C", help="Work in this folder.", show_default=False)] = Path("."),
+    as_json: Annotated[bool, typer.Option("--json", help="Write the run's events to standard output, and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait while a resume lock stands.")] = False,
+) -> None:
+    """Let the loop work: every attempt is committed, or undone."""
+    from evolver.assemble import plan, prepared
+    from evolver.interrupts import Interrupts
+    from evolver.resume_lock import read as read_lock
+    from evolver.ui.progress import progress
+
+    given = {
+        "loop.max_iters": (max_iters, "--max-iters"),
+        "loop.max_time": (max_time, "--max-time"),
+        "rollback.mode": (rollback, "--rollback"),
+        "loop.dirty": (dirty, "--dirty"),
+        "loop.until": (until, "--until"),
+        "codegen.command": (codegen, "--codegen"),
+        "codegen.agent": (agent, "--agent"),
+        "codegen.prompt": (str(Path(prompt).absolute()) if prompt else None, "--prompt"),
+    }
+    flags = [Override(key, value, flag) for key, (value, flag) in given.items() if value is not None]
+    planned = plan(
+        directory,
+        name=loop,
+        flags=flags,
+        validators=tuple(validate or ()),
+        file=loop is not None or (codegen is None and agent is None),
+    )
+    if dry_run:
+        from evolver.ui.plan import print_plan
+
+        print_plan(planned, as_json=as_json)
+        return
+    with Interrupts() as interrupts:
+        if wait and read_lock(planned.layout) is not None:
+            from evolver.events.follow import wait_for_removal
+
+            wait_for_removal(planned.layout.resume_lock, lambda: interrupts.signal is not None)
+            if interrupts.signal is not None:
+                raise typer.Exit(128 + interrupts.signal)
+        with (
+            progress(planned, as_json=as_json, quiet=quiet) as shown,
+            prepared(planned, interrupts, breaker=breaker, listeners=[shown.event], on_output=shown.output) as ready,
+        ):
+            shown.recovered(ready.recovered)
+            report = ready.execute()
+        shown.finished(report)
+    raise typer.Exit(int(report.exit_code))

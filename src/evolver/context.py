@@ -1,0 +1,77 @@
+"""What every part of a run shares. Made once by `loop.py`, frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from evolver.definition import LoadedLoop
+from evolver.events.types import Emitter
+from evolver.feedback import Feedback
+from evolver.interrupts import Interrupts
+from evolver.layout import Layout
+from evolver.model import Codegen, RollbackMode, StepContext, Validator, Verdict
+from evolver.stop import RunState
+from evolver.worktree.values import Attempt
+from evolver.worktree.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Compensation:
+    """How undoing the effects of an iteration went."""
+
+    ok: bool = True
+    reason: str = ""
+
+
+class Effects(Protocol):
+    """What changes the world outside the worktree, and takes it back."""
+
+    def run(self, when: str, context: StepContext) -> tuple[Verdict | None, bool]:
+        """Verdict (None: nothing to do or all well) and whether a person is needed."""
+        ...
+
+    def compensate(self, iteration_id: str) -> Compensation: ...
+
+
+class ChangesUndo(Protocol):
+    """The part of a changes log that git cannot restore: read before the restore, undone after it."""
+
+    def execute(self) -> dict[str, object]: ...
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run: its definition, its worktree, its stream, its steps."""
+
+    run_id: str
+    loaded: LoadedLoop
+    layout: Layout
+    workspace: Workspace
+    events: Emitter
+    interrupts: Interrupts
+    codegen: Codegen
+    validators: tuple[Validator, ...]
+    scratch: Path  # outside the worktree, removed at the end
+    protected: tuple[str, ...] = ()
+    effects: Effects | None = None
+    render_prompt: Callable[[StepContext, Feedback, RunState], str] | None = None
+    read_changes_log: Callable[[], ChangesUndo | None] = lambda: None
+    on_output: Callable[[bytes], None] | None = None
+    restore_log: Callable[[], None] = lambda: None  # the agent may have deleted the stream with `.git`
+    alert_pushed: Callable[[str, int, Attempt], None] = lambda iteration_id, number, attempt: None
+
+    @property
+    def mode(self) -> RollbackMode:
+        return self.loaded.definition.rollback.mode
+
+    @property
+    def workdir(self) -> Path:
+        """Where steps run: the folder the user stands in, or the loop's scope."""
+        scope = self.loaded.definition.loop.scope
+        return self.layout.root / (scope if scope != "." else self.layout.prefix)
+
+    def iteration_id(self, number: int) -> str:
+        return f"{self.run_id}/{number}"

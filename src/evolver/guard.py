@@ -1,0 +1,174 @@
+"""What an attempt may not do, whatever the validators say: named predicates over one attempt.
+
+Each returns the reason of a failed verdict, or None. What is protected is read once, from the baseline, so an agent that
+edits its own judge is judged by the old one and rejected for the edit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from evolver.definition import GuardSection, LoadedLoop
+from evolver.worktree.values import Attempt, Change, ChangeKind
+
+SECRETS = (
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    r"\bAKIA[0-9A-Z]{16}\b",
+    r"\bgh[pousr]_[A-Za-z0-9]{36,}\b",
+    r"\bgithub_pat_[A-Za-z0-9_]{60,}\b",
+    r"\bglpat-[A-Za-z0-9_-]{20,}\b",
+    r"\bsk-ant-[A-Za-z0-9_-]{20,}",
+    r"\bsk-(proj-)?[A-Za-z0-9_-]{40,}",
+    r"\bxox[abprs]-[A-Za-z0-9-]{10,}",
+    r"\bAIza[0-9A-Za-z_-]{35}\b",
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the predicates look at. `read_diff` is asked once, and only by those that need the text."""
+
+    attempt: Attempt
+    section: GuardSection
+    protected: tuple[str, ...]
+    scope: str  # "." or a folder the attempt must stay in
+    read_diff: Callable[[], str]
+
+    @cached_property
+    def diff(self) -> str:
+        return self.read_diff()
+
+    @property
+    def committable(self) -> tuple[Change, ...]:
+        return tuple(c for c in self.attempt.changes if not c.ignored)
+
+
+def _name(path: bytes) -> str:
+    return os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
+
+
+def control_files(evidence: Evidence) -> str | None:
+    changed = evidence.attempt.control.changed
+    if not changed or evidence.section.allow_config:
+        return None
+    return f"guard: control files changed: {', '.join(changed[:5])}"
+
+
+def protected_paths(evidence: Evidence) -> str | None:
+    if not evidence.protected:
+        return None
+    import pathspec
+
+    spec = pathspec.GitIgnoreSpec.from_lines(evidence.protected)
+    hit = [_name(c.path) for c in evidence.attempt.changes if spec.match_file(_name(c.path))]
+    return f"guard: protected path: {', '.join(hit[:5])}" if hit else None
+
+
+def inside_scope(evidence: Evidence) -> str | None:
+    if evidence.scope in ("", "."):
+        return None
+    prefix = os.fsencode(evidence.scope.rstrip("/")) + b"/"
+    hit = [_name(c.path) for c in evidence.committable if not c.path.startswith(prefix)]
+    return f"guard: outside scope {evidence.scope}: {', '.join(hit[:5])}" if hit else None
+
+
+def max_files(evidence: Evidence) -> str | None:
+    count, limit = len(evidence.committable), evidence.section.max_files
+    return f"guard: {count} files changed, at most {limit} allowed" if limit and count > limit else None
+
+
+def max_lines(evidence: Evidence) -> str | None:
+    count, limit = evidence.attempt.insertions + evidence.attempt.deletions, evidence.section.max_lines
+    return f"guard: {count} lines changed, at most {limit} allowed" if limit and count > limit else None
+
+
+def deletes(evidence: Evidence) -> str | None:
+    hit = [_name(c.path) for c in evidence.committable if c.kind is ChangeKind.DELETED]
+    return f"guard: deleted: {', '.join(hit[:5])}" if hit and evidence.section.forbid_deletes else None
+
+
+def binary(evidence: Evidence) -> str | None:
+    if evidence.section.allow_binary:
+        return None
+    hit = re.findall(r"^Binary files .* and (.*) differ$", evidence.diff, re.MULTILINE)
+    return f"guard: binary files changed: {', '.join(hit[:5])}" if hit else None
+
+
+def secrets(evidence: Evidence) -> str | None:
+    """The reason names file and pattern, never the secret."""
+    patterns = [re.compile(p) for p in (*SECRETS, *evidence.section.secrets)]
+    current = ""
+    for line in evidence.diff.splitlines():
+        if line.startswith("+++ "):
+            current = line[4:].removeprefix("b/")
+        elif line.startswith("+"):
+            for pattern in patterns:
+                if pattern.search(line[1:]):
+                    return f"guard: what looks like a secret was added to {current} (pattern {pattern.pattern[:40]})"
+    return None
+
+
+PREDICATES: tuple[Callable[[Evidence], str | None], ...] = (
+    control_files,
+    protected_paths,
+    inside_scope,
+    max_files,
+    max_lines,
+    deletes,
+    binary,
+    secrets,
+)
+
+
+def check(evidence: Evidence) -> str | None:
+    """The first broken guard's reason."""
+    return next((reason for predicate in PREDICATES if (reason := predicate(evidence)) is not None), None)
+
+
+def _escape(path: str) -> str:
+    return "/" + re.sub(r"([*?\[\]\\!#])", r"\\\1", path)
+
+
+def _inside(root: Path, path: Path) -> Iterable[str]:
+    """`path` as named and as it really is, relative to `root`; nothing when it lies outside."""
+    for candidate in (Path(os.path.normpath(path)), Path(os.path.realpath(path))):
+        if candidate.is_relative_to(root) and candidate != root:
+            yield str(candidate.relative_to(root))
+
+
+def protected_globs(loaded: LoadedLoop, root: Path) -> tuple[str, ...]:
+    """What `[guard] protected` says, and always: the loop's own files, `.env`, the scripts its validators name."""
+    found: dict[str, None] = {"/.env": None}
+    if loaded.source is not None:
+        for path in _inside(root, loaded.source):
+            own_folder = loaded.source.name == "loop.toml"
+            found[_escape(str(Path(path).parent) + "/") if own_folder else _escape(path)] = None
+        if loaded.definition.codegen.prompt:
+            for path in _inside(root, loaded.directory / loaded.definition.codegen.prompt):
+                found[_escape(path)] = None
+    for validator in loaded.definition.validator:
+        if isinstance(validator.command, str):
+            try:
+                words = shlex.split(validator.command)
+            except ValueError:
+                words = validator.command.split()
+        else:
+            words = list(validator.command or ())
+        if validator.callable:
+            words.append(validator.callable.partition(":")[0].replace(".", "/") + ".py")
+        for word in words:
+            for base in {root, root / loaded.definition.loop.scope, loaded.directory}:
+                try:
+                    is_script = (base / word).is_file()
+                except (OSError, ValueError):
+                    continue
+                if is_script:
+                    for path in _inside(root, base / word):
+                        found[_escape(path)] = None
+    return (*found, *loaded.definition.guard.protected)

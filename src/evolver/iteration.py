@@ -1,0 +1,331 @@
+"""One iteration: a transaction that ends accepted, or with the worktree as it was, or held.
+
+`execute` is the whole of it: perform the phase, fold in what it found, ask the machine what follows. What a phase does stands in
+the method of its name; undoing stands in `rejecting.py`, judging in `validating.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from decimal import Decimal
+
+from evolver import guard
+from evolver.context import RunContext
+from evolver.crash import crash_point
+from evolver.events.types import (
+    AlertControlChanged,
+    AlertRefsLeft,
+    IterationAccepted,
+    IterationAccepting,
+    IterationInspected,
+    IterationNoChange,
+    IterationStarted,
+)
+from evolver.feedback import Feedback, failure_hash
+from evolver.machine import IterationState, Phase, next_phase, outcome
+from evolver.message import commit_message
+from evolver.model import Judgement, Outcome, StepContext, StepResult, Verdict
+from evolver.rejecting import NAMED, Rejection, text_path
+from evolver.stepping import run_codegen
+from evolver.stop import IterationResult, RunState
+from evolver.validating import Validation
+from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport
+from evolver.worktree.workspace import AcceptRefused
+
+DIFF_LIMIT = 8 << 20  # bytes of diff that guards look at
+
+
+class Iteration:
+    """One attempt. `run` is what it shares with the others, `past` what they came to."""
+
+    def __init__(self, run: RunContext, number: int, past: RunState, feedback: Feedback) -> None:
+        self.run, self.number, self.past, self.feedback = run, number, past, feedback
+        self.id = run.iteration_id(number)
+        self.baseline: Baseline
+        self.attempt = Attempt(post_ref=None, branch=None)
+        self.control = ControlReport()
+        self.validation: Validation
+        self.codegen: StepResult | None = None
+        self.rejection: Rejection | None = None
+        self.accepted: Accepted | None = None
+        self.tokens, self.cost = 0, Decimal(0)
+        self.round = 0
+        self.started = time.monotonic()
+
+    def execute(self) -> tuple[IterationResult, Feedback]:
+        """Run the transaction to its end."""
+        definition = self.run.loaded.definition
+        state = IterationState(mode=definition.rollback.mode, repairs_left=definition.codegen.repairs)
+        perform = {
+            Phase.BASELINE: self._baseline,
+            Phase.CODEGEN: self._codegen,
+            Phase.INSPECT: self._inspect,
+            Phase.GUARD: self._guard,
+            Phase.EFFECTS_BEFORE: lambda s: self._effects(s, "before_validate"),
+            Phase.VALIDATE: self._validate,
+            Phase.EFFECTS_AFTER: lambda s: self._effects(s, "after_validate"),
+            Phase.ACCEPT: self._accept,
+        }
+        while state.phase is not Phase.DONE:
+            state = perform.get(state.phase, self._undo)(state)
+            if self.run.interrupts.signal is not None and state.interrupted is None and self.accepted is None:
+                state = state.but(interrupted=self.run.interrupts.signal)
+                if not state.failed:
+                    by = self.run.interrupts.name or "`evolver stop`"
+                    state = state.but(verdict=Verdict(Judgement.INCONCLUSIVE, f"interrupted by {by}"))
+            state = state.but(phase=next_phase(state))
+        return self._result(state)
+
+    # ------------------------------------------------------------ phases
+
+    def _baseline(self, state: IterationState) -> IterationState:
+        crash_point("iteration.before_baseline")
+        self.baseline = self.run.workspace.baseline(self.id)
+        self.run.events.emit(
+            IterationStarted(
+                from_="idle",
+                to="codegen",
+                iteration_id=self.id,
+                rollback_mode=str(state.mode),
+                pre_ref=self.baseline.pre_ref,
+                branch=self.baseline.branch,
+                baseline=self.baseline.fingerprint,
+                files=self.baseline.files,
+            ),
+            iteration=self.number,
+        )
+        crash_point("iteration.started")
+        self.context = self._context()
+        self.validation = Validation(self.run, self.context, self.past.best, guard=self._guard_control)
+        return state
+
+    def _codegen(self, state: IterationState) -> IterationState:
+        if state.verdict is not None:  # a repair round, on top of the failed attempt
+            self.round += 1
+            told = self.feedback.rejected(self.number, state.verdict, self._failing_output(), "")
+            state = state.but(verdict=None, repairs_left=state.repairs_left - 1)
+        else:
+            told = self.feedback
+        told.write(self.context.last_failure)
+        context = replace(self.context, repair_round=self.round)
+        if self.run.render_prompt is not None:
+            context = replace(context, prompt=self.run.render_prompt(context, told, self.past))
+        step = run_codegen(self.run, context, self._guard_control)
+        self.codegen = step.result
+        if step.result.report is not None:
+            report = step.result.report
+            self.tokens += (report.input_tokens or 0) + (report.output_tokens or 0)
+            self.cost += Decimal(report.cost_usd or 0)
+        crash_point("iteration.codegen_done")
+        failed = step.verdict if not step.verdict.passed else None
+        if failed is not None and self.run.loaded.definition.codegen.on_error == "validate" and not step.result.interrupted:
+            failed = None
+        return state.but(verdict=failed, promised=step.promised, survivors=bool(step.result.survivors))
+
+    def _inspect(self, state: IterationState) -> IterationState:
+        self._guard_control()
+        self.attempt = self.run.workspace.inspect(self.baseline, self.control)
+        crash_point("iteration.inspected")
+        kinds = [str(c.kind) for c in self.attempt.changes]
+        self.run.events.emit(
+            IterationInspected(
+                iteration_id=self.id,
+                pre_ref=self.baseline.pre_ref,
+                post_ref=self.attempt.post_ref,
+                added=kinds.count("added"),
+                modified=kinds.count("modified"),
+                deleted=kinds.count("deleted"),
+                paths=tuple(text_path(c.path) for c in self.attempt.changes[:NAMED]),
+                commits=len(self.attempt.commits),
+                refs=tuple(r.name for r in self.attempt.refs[:NAMED]),
+                control=self.control.changed[:NAMED],
+                committable=self.attempt.committable,
+                patch_id=self.attempt.patch_id,
+            ),
+            iteration=self.number,
+        )
+        if self.attempt.refs_left:
+            self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=self.attempt.refs_left), iteration=self.number)
+        self.run.alert_pushed(self.id, self.number, self.attempt)
+        return state.but(changed=self.attempt.changed, committable=self.attempt.committable)
+
+    def _guard(self, state: IterationState) -> IterationState:
+        workspace, baseline, attempt = self.run.workspace, self.baseline, self.attempt
+        evidence = guard.Evidence(
+            attempt,
+            self.run.loaded.definition.guard,
+            self.run.protected,
+            self.run.loaded.definition.loop.scope,
+            lambda: workspace.diff(baseline, attempt, max_bytes=DIFF_LIMIT),
+        )
+        reason = guard.check(evidence)
+        return state if reason is None else state.but(verdict=Verdict(Judgement.FAIL, reason, "guard"))
+
+    def _effects(self, state: IterationState, when: str) -> IterationState:
+        if self.run.effects is None:
+            return state
+        verdict, needs_person = self.run.effects.run(when, self.context)
+        return state.but(verdict=verdict or state.verdict, effects_failed=state.effects_failed or needs_person)
+
+    def _validate(self, state: IterationState) -> IterationState:
+        verdict, survivors = self.validation.judge(self.attempt)
+        if self.validation.tree_changed:  # a formatter's work belongs to the attempt
+            state = self._inspect(state)
+        crash_point("iteration.validated")
+        return state.but(verdict=verdict, survivors=state.survivors or survivors)
+
+    def _accept(self, state: IterationState) -> IterationState:
+        definition = self.run.loaded.definition
+        self._guard_control()
+        self.run.workspace.settle(self.baseline, self.attempt)
+        self.run.events.emit(
+            IterationAccepting(
+                from_="validated",
+                to="accepting",
+                iteration_id=self.id,
+                pre_ref=self.baseline.pre_ref,
+                post_ref=self.attempt.post_ref,
+                tree=self.attempt.tree,
+            ),
+            iteration=self.number,
+        )
+        crash_point("iteration.accepting")
+        message = commit_message(self.run, self.number, self.baseline, self.attempt, self.validation.score)
+        try:
+            accepted = self.run.workspace.accept(
+                self.baseline,
+                self.attempt,
+                message=message,
+                commits=definition.accept.commits,
+                hooks=definition.accept.hooks,
+            )
+        except AcceptRefused as refused:
+            return state.but(verdict=Verdict(Judgement.FAIL, refused.reason, "accept"))
+        crash_point("iteration.accepted")
+        self.accepted = accepted
+        self.run.events.emit(self._accepted_event(accepted), iteration=self.number)
+        return state
+
+    def _undo(self, state: IterationState) -> IterationState:
+        if self.rejection is None:
+            self.rejection = self._reject(state)
+        return self.rejection.perform(state)
+
+    def _guard_control(self) -> None:
+        """Before any git command after something foreign ran, and before the stream is written to again."""
+        known = set(self.control.changed)
+        self.control = self.run.workspace.guard_control(self.baseline)
+        self.run.restore_log()
+        if set(self.control.changed) - known or (self.control.git_replaced and not known):
+            self.run.events.emit(
+                AlertControlChanged(iteration_id=self.id, paths=self.control.changed[:NAMED], reverted=True), iteration=self.number
+            )
+
+    # ------------------------------------------------------------ words and values
+
+    def _reject(self, state: IterationState) -> Rejection:
+        # A validator may have planted something as well: nothing of git runs before it is compared again.
+        self._guard_control()
+        rejected = state.failed or state.interrupted is not None or state.survivors
+        return Rejection(
+            layout=self.run.layout,
+            workspace=self.run.workspace,
+            events=self.run.events,
+            rollback=self.run.loaded.definition.rollback,
+            mode=state.mode,
+            run_id=self.run.run_id,
+            number=self.number,
+            baseline=self.baseline,
+            attempt=self.attempt,
+            reason=state.verdict.reason if state.verdict is not None else "nothing committable changed",
+            announce=rejected,
+            loop=self.run.loaded.name,
+            definition=self.run.loaded.digest,
+            failed_step=state.verdict.step if state.verdict is not None else "",
+            compensate_effects=self.run.effects.compensate if self.run.effects is not None else None,
+            read_changes_log=self.run.read_changes_log,
+            started=self.started,
+        )
+
+    def _context(self) -> StepContext:
+        scratch = self.run.scratch / str(self.number)
+        scratch.mkdir(parents=True, exist_ok=True)
+        logs = self.run.layout.step_logs / self.run.run_id / str(self.number)
+        return StepContext(
+            run_id=self.run.run_id,
+            iteration=self.number,
+            pre_ref=self.baseline.pre_ref,
+            cwd=self.run.workdir,
+            step_dir=scratch,
+            log_dir=logs,
+            last_failure=self.run.scratch / "last-failure.txt",
+        )
+
+    def _failing_output(self) -> str:
+        failing = self.validation.failing or self.codegen
+        return failing.tail if failing is not None else ""
+
+    def _accepted_event(self, accepted: Accepted) -> IterationAccepted:
+        return IterationAccepted(
+            from_="accepting",
+            to="accepted",
+            iteration_id=self.id,
+            pre_ref=self.baseline.pre_ref,
+            commit=accepted.commit,
+            branch=self.baseline.branch,
+            paths=tuple(text_path(p) for p in accepted.paths[:NAMED]),
+            paths_total=len(accepted.paths),
+            insertions=self.attempt.insertions,
+            deletions=self.attempt.deletions,
+            squashed=accepted.squashed,
+            user_files=tuple(text_path(p) for p in accepted.user_files[:NAMED]),
+            user_files_kept=str(self.run.layout.vault) if accepted.user_files else "",
+            score=str(self.validation.score) if self.validation.score is not None else None,
+            duration_ms=self._elapsed(),
+        )
+
+    def _elapsed(self) -> int:
+        return round((time.monotonic() - self.started) * 1000)
+
+    def _result(self, state: IterationState) -> tuple[IterationResult, Feedback]:
+        ended = outcome(state, accepted=self.accepted is not None)
+        if ended is Outcome.NO_CHANGE:
+            self._announce_no_change(state)
+        output = self._failing_output() if hasattr(self, "validation") else ""
+        verdict = state.verdict
+        stat = f"{len(self.attempt.changes)} paths, +{self.attempt.insertions} -{self.attempt.deletions}"
+        result = IterationResult(
+            number=self.number,
+            outcome=ended,
+            verdict=verdict,
+            commit=self.accepted.commit if self.accepted is not None else None,
+            score=self.validation.score if self.accepted is not None else None,
+            failure_hash=failure_hash(verdict, output) if verdict is not None and not verdict.passed else "",
+            patch_id=self.attempt.patch_id,
+            tokens=self.tokens,
+            cost=self.cost,
+            duration_ms=self._elapsed(),
+            promised=state.promised and (verdict is None or verdict.passed) and ended in (Outcome.ACCEPTED, Outcome.NO_CHANGE),
+            interrupted=state.interrupted,
+            paths=len(self.attempt.changes),
+        )
+        if self.rejection is not None and ended is Outcome.ROLLBACK_FAILED:
+            result = replace(result, verdict=Verdict(Judgement.FAIL, self.rejection.problem, "rollback"))
+        return result, self.feedback.after(self.number, ended, verdict, output, stat)
+
+    def _announce_no_change(self, state: IterationState) -> None:
+        restored = self.rejection.restored if self.rejection is not None else None
+        self.run.events.emit(
+            IterationNoChange(
+                from_="inspected",
+                to="no_change",
+                iteration_id=self.id,
+                pre_ref=self.baseline.pre_ref,
+                reason="the attempt left nothing to commit" if self.attempt.changed else "the attempt changed nothing",
+                restored=restored.written + restored.deleted if restored is not None else 0,
+                verified=state.verified is not False,
+                duration_ms=self._elapsed(),
+            ),
+            iteration=self.number,
+        )

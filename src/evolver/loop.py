@@ -1,0 +1,274 @@
+"""The loop: lock, recover, refuse or begin, iterate until something says stop, finish.
+
+`Run.execute` is the paragraph; the rest of the module is its vocabulary.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+
+from evolver import history, requests, stop
+from evolver._version import __version__
+from evolver.context import RunContext
+from evolver.crash import crash_point
+from evolver.definition import LoadedLoop
+from evolver.errors import EvolverError, ExitStatus, NotRestoredError, PreflightError
+from evolver.events.log import EventLog, Genesis
+from evolver.events.reader import read_backwards
+from evolver.events.types import AlertStalled, BaselineValidated, RunFinished, RunPaused, RunStarted
+from evolver.feedback import Feedback
+from evolver.interrupts import Interrupts
+from evolver.iteration import Iteration
+from evolver.layout import Layout
+from evolver.model import Outcome, StepContext
+from evolver.process import process_started
+from evolver.recovery import Recovered
+from evolver.requests import STOP_SIGNAL, StopWatch
+from evolver.score import better
+from evolver.stop import RunState, Stop
+from evolver.validating import Validation
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """How a run ended."""
+
+    run_id: str
+    state: RunState
+    stop: Stop
+    exit_code: ExitStatus
+    head: str | None
+
+
+class Run:
+    """One run in a locked worktree, recovered and free of a resume lock. `assemble.py` makes it."""
+
+    def __init__(
+        self, context: RunContext, log: EventLog, *, breaker: bool = True, recovered: Recovered | None = None
+    ) -> None:
+        self.context, self.log, self.recovered = context, log, recovered
+        definition = context.loaded.definition
+        self.conditions = stop.conditions(definition.loop, definition.budget, definition.breaker if breaker else None)
+        self.head: str | None = None
+        self.state = RunState(started_ms=_now_ms(), now_ms=_now_ms())
+        self.feedback = Feedback()
+
+    def execute(self) -> RunReport:
+        """Iterate until a condition holds. The stream has the end of it, whatever happens."""
+        self.context.workspace.preflight(dirty=self.context.loaded.definition.loop.dirty)
+        requests.clear(self.context.layout)
+        with StopWatch(self.context.layout, self.context.interrupts):
+            self._begin()
+            try:
+                self._judge_baseline()
+                while (reason := self._reason_to_stop()) is None:
+                    result, self.feedback = Iteration(
+                        self.context, self.state.iterations + 1, self.state, self.feedback
+                    ).execute()
+                    self._take(result)
+            except EvolverError as error:
+                self._finish(Stop("error", error.message), error.exit_code)
+                raise
+            return self._finish(reason, self._exit_code(reason))
+
+    # ------------------------------------------------------------ beginning
+
+    def _begin(self) -> None:
+        run, definition = self.context, self.context.loaded.definition
+        baseline = run.workspace.baseline(run.iteration_id(0))
+        self.head = baseline.pre_ref
+        hashes = validator_hashes(run.loaded)
+        self.log.genesis = Genesis(definition_hash=run.loaded.digest, validators=hashes, pre_ref=baseline.pre_ref)
+        save_definition(run.layout, run.loaded)
+        before = Decimal(0)
+        if Decimal(definition.budget.cost_usd_per_day):
+            midnight = datetime.now(UTC).strftime("%Y-%m-%dT00:00:00")
+            before = history.cost_since(read_backwards(self.log.path), midnight)
+        self.state = replace(self.state, cost_today_before=before, best=load_best(run.layout, run.loaded))
+        run.events.emit(
+            RunStarted(
+                from_="idle",
+                to="running",
+                loop=run.loaded.name,
+                definition_hash=run.loaded.digest,
+                validators_hash=_sha("".join(hashes)),
+                version=__version__,
+                rollback_mode=str(definition.rollback.mode),
+                pre_ref=baseline.pre_ref,
+                branch=baseline.branch,
+                scope=definition.loop.scope,
+                max_iterations=definition.loop.max_iters,
+                pid=os.getpid(),
+                pid_started=process_started(os.getpid()),
+                baseline=baseline.fingerprint,
+                left_out=baseline.left_out,
+                isolation=definition.loop.isolation,
+            )
+        )
+        self.baseline = baseline
+        crash_point("run.started")
+
+    def _judge_baseline(self) -> None:
+        """Already red, or green? Told apart here, so that every later reason can say what the attempt broke."""
+        run, policy = self.context, self.context.loaded.definition.validate.baseline
+        if policy == "skip" or not run.validators:
+            return
+        scratch = run.scratch / "0"
+        scratch.mkdir(parents=True, exist_ok=True)
+        logs = run.layout.step_logs / run.run_id / "0"
+        failure = run.scratch / "last-failure.txt"
+        failure.write_bytes(b"")
+        context = StepContext(run.run_id, 0, self.baseline.pre_ref, run.workdir, scratch, logs, failure)
+        validation = Validation(run, context, None, kind="baseline-validate", guard=self._guard)
+        verdict, survivors = validation.judge(None)
+        restored = self._drop_what_validators_left(survivors)
+        red = not verdict.passed
+        if run.interrupts.signal is None:
+            run.events.emit(BaselineValidated(red=red, reason=verdict.reason if red else "green", restored=restored))
+        if validation.score is not None and run.loaded.definition.score is not None:
+            best = self.state.best
+            if best is None or better(run.loaded.definition.score)(validation.score, best):
+                self.state = replace(self.state, best=validation.score)
+        self.state = replace(self.state, baseline_red=red)
+        if red and policy == "require" and run.interrupts.signal is None:
+            raise PreflightError(
+                f"the baseline is already red: {verdict.reason}", "Make it green first, or set [validate] baseline = \"record\"."
+            )
+
+    def _guard(self) -> None:
+        self.context.workspace.guard_control(self.baseline)
+        self.context.restore_log()
+
+    def _drop_what_validators_left(self, survivors: bool) -> int:
+        run = self.context
+        attempt = run.workspace.inspect(self.baseline, run.workspace.guard_control(self.baseline))
+        if survivors or attempt.changed:
+            restored = run.workspace.restore(self.baseline, attempt)
+            verified = run.workspace.verify(self.baseline)
+            if survivors or not verified.equal:
+                left = ", ".join((*verified.differences, *restored.problems)[:5]) or "processes that cannot be killed"
+                raise NotRestoredError(
+                    f"the validators changed the baseline and it could not be put back: {left}",
+                    f"The baseline is kept in {run.layout.vault}; put the named paths right by hand.",
+                )
+            return restored.written + restored.deleted
+        return 0
+
+    # ------------------------------------------------------------ going on
+
+    def _reason_to_stop(self) -> Stop | None:
+        signal = self.context.interrupts.signal
+        asked_to_stop = signal == STOP_SIGNAL or requests.is_asked(self.context.layout, "stop")
+        self.state = replace(
+            self.state,
+            now_ms=_now_ms(),
+            signal=signal if signal not in (None, STOP_SIGNAL) else None,
+            stop_asked=asked_to_stop,
+            pause=requests.is_asked(self.context.layout, "pause"),
+        )
+        return stop.first(self.conditions, self.state)
+
+    def _take(self, result: stop.IterationResult) -> None:
+        score = self.context.loaded.definition.score
+        self.state = self.state.after(result, better=better(score) if score is not None else None)
+        if result.outcome is Outcome.ACCEPTED:
+            self.head = result.commit
+            if result.score is not None and self.state.best is not None:
+                save_best(self.context.layout, self.context.loaded, self.state.best)
+        crash_point("run.between")
+
+    # ------------------------------------------------------------ ending
+
+    def _finish(self, reason: Stop, code: ExitStatus) -> RunReport:
+        state, run = self.state, self.context
+        if reason.alert and reason.name.startswith("breaker"):
+            run.events.emit(AlertStalled(condition=reason.name, detail=reason.detail))
+        if reason.name == "paused":
+            run.events.emit(RunPaused(from_="running", to="paused", reason=reason.detail))
+        clean = code not in (ExitStatus.HELD, ExitStatus.NOT_RESTORED) and (state.last is None or state.last.outcome is not Outcome.HELD)
+        run.events.emit(
+            RunFinished(
+                from_="running",
+                to="finished" if clean else "held",
+                reason=reason.name,
+                detail=reason.detail,
+                exit_code=int(code),
+                iterations=state.iterations,
+                accepted=state.accepted,
+                no_change=state.no_change,
+                rolled_back=state.rolled_back,
+                held=state.held,
+                head=self.head,
+                duration_ms=_now_ms() - state.started_ms,
+                tokens=state.tokens,
+                cost_usd=str(state.cost),
+                best_score=str(state.best) if state.best is not None else None,
+            )
+        )
+        crash_point("run.finished")
+        if clean:
+            run.workspace.release()
+        return RunReport(run.run_id, state, reason, code, self.head)
+
+    def _exit_code(self, reason: Stop) -> ExitStatus:
+        """4, 3 and the interrupts outrank 0 and 1; an interrupt that ends in a held tree tells the interrupt."""
+        state = self.state
+        if state.last is not None and state.last.outcome is Outcome.ROLLBACK_FAILED:
+            return ExitStatus.NOT_RESTORED
+        signal = self.context.interrupts.signal
+        if signal not in (None, STOP_SIGNAL):
+            return ExitStatus(128 + int(signal or 0))
+        if state.last is not None and state.last.outcome is Outcome.HELD:
+            return ExitStatus.HELD
+        return ExitStatus.ACCEPTED if state.accepted or reason.goal else ExitStatus.NOTHING_ACCEPTED
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _sha(text: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def validator_hashes(loaded: LoadedLoop) -> tuple[str, ...]:
+    """SHA-256 of each validator's argv (or callable name), for the genesis event."""
+    return tuple(_sha(msgspec.json.encode(v.command if v.command is not None else v.callable).decode()) for v in loaded.definition.validator)
+
+
+def save_definition(layout: Layout, loaded: LoadedLoop) -> None:
+    """Keep the definition beside the stream, by its hash: recovery and `resume` act by the one that was in force."""
+    from evolver.loopfile import to_json
+    from evolver.resume_lock import write_atomic
+
+    path = layout.state / "definitions" / f"{loaded.digest}.json"
+    if not path.exists():
+        write_atomic(path, to_json(loaded.definition))
+
+
+def _best_path(layout: Layout, loaded: LoadedLoop) -> Path:
+    """One best score for a loop and its judges: with other validators, scores do not compare."""
+    key = _sha(loaded.name + "".join(validator_hashes(loaded)) + str(loaded.definition.score))
+    return layout.state / "best" / f"{key[:32]}.txt"
+
+
+def load_best(layout: Layout, loaded: LoadedLoop) -> Decimal | None:
+    try:
+        return Decimal(_best_path(layout, loaded).read_text().strip())
+    except (OSError, ArithmeticError):
+        return None
+
+
+def save_best(layout: Layout, loaded: LoadedLoop, best: Decimal) -> None:
+    from evolver.resume_lock import write_atomic
+
+    write_atomic(_best_path(layout, loaded), f"{best}\n".encode())

@@ -1,0 +1,198 @@
+"""Finishes what a killed run left half done, before anything new starts.
+
+Survivors are killed first; then the tree is put back from the vault to the recorded baseline, or in mode none the resume lock is
+written. Recovery never accepts an attempt; where the accepting commit was already made it only writes the missing event. What it
+removes is first kept under refs/evolver/attempts/, since a person may have edited after the crash. It may be killed as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from evolver import history
+from evolver.context import Compensation
+from evolver.crash import crash_point
+from evolver.definition import RollbackSection
+from evolver.errors import HeldError, NotRestoredError
+from evolver.events.log import EventLog
+from evolver.events.reader import read_backwards
+from evolver.events.types import IterationAccepted, RunRecovered
+from evolver.history import LastRun, OpenIteration
+from evolver.layout import Layout
+from evolver.machine import IterationState, Phase
+from evolver.model import Judgement, RollbackMode, Verdict
+from evolver.process import sweep_dead_run
+from evolver.rejecting import Rejection, attempt_ref
+from evolver.worktree.values import Baseline, ControlReport
+from evolver.worktree.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What recovery did; `held` when a resume lock stands now."""
+
+    run_id: str
+    action: str
+    held: bool = False
+    reason: str = ""
+
+
+def recover(
+    layout: Layout,
+    log: EventLog,
+    workspace: Workspace,
+    *,
+    rollback: RollbackSection,
+    compensate: Callable[[str], Compensation] | None = None,
+) -> Recovered | None:
+    """Finish a dead run; None when there is none. The caller holds the run lock, so an open run in the stream is a dead one.
+
+    Raise `NotRestoredError` when its survivors cannot be killed or its baseline is gone: nothing is touched then.
+    """
+    dead = history.last_run(read_backwards(log.path))
+    if dead is None or dead.state != "open":
+        return None
+    return _Recovery(layout, log, workspace, rollback, compensate, dead).run()
+
+
+@dataclass
+class _Recovery:
+    layout: Layout
+    log: EventLog
+    workspace: Workspace
+    rollback: RollbackSection
+    compensate: Callable[[str], Compensation] | None
+    dead: LastRun
+
+    def run(self) -> Recovered:
+        killed, survivors = sweep_dead_run(self.dead.run_id, [(self.dead.pid, self.dead.pid_started), *self.dead.children])
+        if survivors:
+            raise NotRestoredError(
+                f"run {self.dead.run_id} died, and its processes {', '.join(map(str, survivors))} still live and cannot be stopped",
+                "Stop them as the user they belong to, then run evolver again. Nothing was restored under them.",
+            )
+        iteration = self.dead.iteration
+        if iteration is None:
+            done = self._between(killed)
+        else:
+            done = self._inside(iteration, killed)
+        crash_point("recovery.done")
+        return done
+
+    def _between(self, killed: tuple[int, ...]) -> Recovered:
+        """Died outside any iteration: before the first one (validators may have dropped things), or between two."""
+        if self.dead.iterations == 0 and self.dead.baseline:
+            baseline = self.workspace.load_baseline(self.dead.baseline)
+            opened = OpenIteration(
+                number=0,
+                iteration_id=f"{self.dead.run_id}/0",
+                baseline=baseline.fingerprint,
+                pre_ref=baseline.pre_ref,
+                branch=baseline.branch,
+                mode=str(RollbackMode.HARD),  # only validators ran; there is no attempt to hold
+                phase="baseline-validate",
+            )
+            return self._undo(opened, baseline, self.workspace.guard_control(baseline), killed, announce=False)
+        self._tell(None, "between iterations", "nothing_to_do", killed)
+        return Recovered(self.dead.run_id, "nothing_to_do")
+
+    def _inside(self, iteration: OpenIteration, killed: tuple[int, ...]) -> Recovered:
+        baseline = self.workspace.load_baseline(iteration.baseline)
+        control = self.workspace.guard_control(baseline)
+        self.log.ensure_present()
+        commit = self.workspace.commits_made(iteration.iteration_id, iteration.pre_ref) if iteration.accepting else None
+        if commit is not None:
+            return self._accepted(iteration, baseline, control, commit, killed)
+        return self._undo(iteration, baseline, control, killed, announce=True)
+
+    def _accepted(
+        self, iteration: OpenIteration, baseline: Baseline, control: ControlReport, commit: str, killed: tuple[int, ...]
+    ) -> Recovered:
+        paths = self.workspace.finish_accept(baseline, commit)
+        self.log.emit(
+            IterationAccepted(
+                from_="accepting",
+                to="accepted",
+                iteration_id=iteration.iteration_id,
+                pre_ref=iteration.pre_ref,
+                commit=commit,
+                branch=iteration.branch,
+                paths=paths[:100],
+                paths_total=len(paths),
+            ),
+            run_id=self.dead.run_id,
+            iteration=iteration.number,
+        )
+        self._tell(iteration, iteration.phase, "acceptance_recorded", killed)
+        return Recovered(self.dead.run_id, "acceptance_recorded")
+
+    def _undo(
+        self, iteration: OpenIteration, baseline: Baseline, control: ControlReport, killed: tuple[int, ...], *, announce: bool
+    ) -> Recovered:
+        attempt = self.workspace.inspect(baseline, control)
+        mode = RollbackMode(iteration.mode)
+        reason = iteration.reason or f"the run died in phase {iteration.phase}"
+        rejection = Rejection(
+            layout=self.layout,
+            workspace=self.workspace,
+            events=self.log.bind(self.dead.run_id),
+            rollback=self.rollback,
+            mode=mode,
+            run_id=self.dead.run_id,
+            number=iteration.number,
+            baseline=baseline,
+            attempt=attempt,
+            reason=reason,
+            announce=announce,
+            recovering=True,
+            already_skipped=iteration.skipped,
+            loop=self.dead.loop,
+            definition=self.dead.definition_hash,
+            compensate_effects=self.compensate,
+        )
+        holding = mode is RollbackMode.NONE and attempt.changed
+        state = IterationState(
+            mode=mode,
+            phase=Phase.HOLD if holding else Phase.PRESERVE,
+            verdict=Verdict(Judgement.INCONCLUSIVE, reason),
+            changed=attempt.changed,
+        )
+        state = rejection.run(state)
+        if holding:
+            self._tell(iteration, iteration.phase, "held", killed)
+            return Recovered(self.dead.run_id, "held", True, reason)
+        if not state.verified or state.effects_failed:
+            self._tell(iteration, iteration.phase, "rollback_failed", killed)
+            return Recovered(self.dead.run_id, "rollback_failed", True, rejection.problem)
+        kept = attempt_ref(self.dead.run_id, iteration.number) if attempt.changed else None
+        self._tell(iteration, iteration.phase, "rolled_back", killed, kept)
+        return Recovered(self.dead.run_id, "rolled_back", False, f"what was removed is kept as {kept}" if kept else "")
+
+    def _tell(self, iteration: OpenIteration | None, found: str, action: str, killed: tuple[int, ...], kept: str | None = None) -> None:
+        self.log.emit(
+            RunRecovered(
+                from_="died",
+                to="held" if action in ("held", "rollback_failed") else "recovered",
+                iteration_id=iteration.iteration_id if iteration is not None else None,
+                found=found,
+                action=action,
+                pre_ref=iteration.pre_ref if iteration is not None else self.dead.pre_ref,
+                killed=killed,
+                attempt_ref=kept,
+            ),
+            run_id=self.dead.run_id,
+        )
+
+
+def refuse_held(layout: Layout) -> None:
+    """Raise when a resume lock stands: `HeldError`, or `NotRestoredError` when it stands for a failed restore."""
+    from evolver.resume_lock import read
+
+    lock = read(layout)
+    if lock is None:
+        return
+    raise HeldError(
+        f"iteration {lock.iteration_id} is held since {lock.time}: {lock.reason}",
+        "Look at the worktree, then run `evolver resume` (`--dry-run` shows what it would do).",
+    )

@@ -1,0 +1,172 @@
+"""A person's decision about a held tree: nothing changed, keep it, or roll it back. Never an agent's."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from evolver.assemble import Opened, stored_definition
+from evolver.context import Compensation
+from evolver.definition import LoopDefinition
+from evolver.errors import ExitStatus, HeldError, UsageError
+from evolver.events.types import RunResumed
+from evolver.layout import Layout
+from evolver.machine import IterationState, Phase
+from evolver.model import Judgement, RollbackMode, Verdict
+from evolver.rejecting import Rejection, held_lines, text_path
+from evolver.resume_lock import ResumeLock, read, remove
+from evolver.worktree.values import Attempt, Baseline, ChangeKind
+from evolver.worktree.workspace import AcceptRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A held tree as it is now, seen against the baseline and against what it was when the loop stopped."""
+
+    lock: ResumeLock
+    baseline: Baseline
+    attempt: Attempt
+    drifted: tuple[str, ...]  # what a person (or anything else) changed since the stop
+
+    def restores(self) -> tuple[str, ...]:
+        """Paths that rolling back would write again."""
+        return tuple(text_path(c.path) for c in self.attempt.changes if c.kind is not ChangeKind.ADDED)
+
+    def deletes(self) -> tuple[str, ...]:
+        """Paths that rolling back would remove."""
+        return tuple(text_path(c.path) for c in self.attempt.changes if c.kind is ChangeKind.ADDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How `resume` ended."""
+
+    action: str  # nothing | unchanged | kept | rolled_back | undecided | not_restored
+    exit_code: ExitStatus
+    detail: str = ""
+    stash: str | None = None
+    commit: str | None = None
+
+
+def refuse_agents(env: Mapping[str, str]) -> None:
+    """An agent cannot vouch for its own work: `HeldError` inside a step."""
+    if env.get("EVOLVER_RUN_ID"):
+        raise HeldError(
+            "`evolver resume` was called from inside a run (EVOLVER_RUN_ID is set)", "Only a person may resume; call it from your own shell."
+        )
+
+
+class Resume:
+    """One resume lock being decided on. The worktree is locked, and a dead run is recovered."""
+
+    def __init__(self, opened: Opened, *, compensate: Callable[[str], Compensation] | None = None) -> None:
+        self.opened, self.compensate = opened, compensate
+        self.layout: Layout = opened.layout
+
+    def look(self) -> Held | None:
+        """The held tree; None when nothing is held. Git's control files are the baseline's until `leave` or a decision."""
+        lock = read(self.layout)
+        if lock is None:
+            return None
+        workspace = self.opened.workspace
+        baseline = workspace.load_baseline(lock.baseline)
+        control = workspace.guard_control(baseline)
+        self.opened.log.ensure_present()
+        attempt = workspace.inspect(baseline, control)
+        now, then = set(held_lines(attempt)), set(lock.held)
+        drifted = tuple(sorted(now ^ then))
+        return Held(lock, baseline, attempt, drifted)
+
+    def leave(self, held: Held) -> Decision:
+        """Decide nothing: the tree stays as it is, and so does the lock."""
+        self.opened.workspace.hold(held.baseline, held.attempt)
+        return Decision("undecided", ExitStatus.HELD)
+
+    def unchanged(self, held: Held, note: str) -> Decision:
+        """The tree equals the baseline: there is nothing to decide."""
+        self._resumed(held, "unchanged", held.attempt.post_ref, note)
+        return Decision("unchanged", ExitStatus.ACCEPTED)
+
+    def keep(self, held: Held, note: str) -> Decision:
+        """A person vouches for the tree as it stands: commit it, or adopt HEAD when nothing is uncommitted."""
+        lock = held.lock
+        message = "\n".join(
+            [
+                f"evolver: keep held iteration {lock.iteration}",
+                "",
+                *([note, ""] if note else []),
+                f"Evolver-Run: {lock.run_id}",
+                f"Evolver-Iteration: {lock.iteration_id}",
+                "Evolver-Kept-By: a person",
+                "",
+            ]
+        )
+        commit: str | None = held.attempt.post_ref
+        if held.attempt.committable:
+            try:
+                commit = self.opened.workspace.accept(held.baseline, held.attempt, message=message, commits="keep").commit
+            except AcceptRefused as refused:
+                self.opened.workspace.hold(held.baseline, held.attempt)
+                raise UsageError(
+                    f"the tree cannot be kept: {refused.reason}", "Commit it yourself, or roll back with --rollback hard|stash."
+                ) from refused
+        self._resumed(held, "kept", commit, note)
+        return Decision("kept", ExitStatus.ACCEPTED, commit=commit)
+
+    def roll_back(self, held: Held, mode: RollbackMode, note: str) -> Decision:
+        """Put the baseline back, by the same pieces an iteration uses. What drifted since the stop is kept as a private ref."""
+        if mode is RollbackMode.NONE:
+            raise UsageError("--rollback none would change nothing", "Choose hard or stash, or --keep.")
+        lock = held.lock
+        definition = stored_definition(self.layout, lock.definition) or LoopDefinition()
+        rejection = Rejection(
+            layout=self.layout,
+            workspace=self.opened.workspace,
+            events=self.opened.log.bind(lock.run_id),
+            rollback=definition.rollback,
+            mode=mode,
+            run_id=lock.run_id,
+            number=lock.iteration,
+            baseline=held.baseline,
+            attempt=held.attempt,
+            reason=lock.reason,
+            recovering=mode is RollbackMode.HARD and bool(held.drifted),
+            loop=lock.loop,
+            definition=lock.definition,
+            compensate_effects=self.compensate,
+        )
+        state = rejection.run(
+            IterationState(
+                mode=mode, phase=Phase.PRESERVE, verdict=Verdict(Judgement.FAIL, lock.reason), changed=held.attempt.changed
+            )
+        )
+        if not state.verified or state.effects_failed:
+            return Decision("not_restored", ExitStatus.NOT_RESTORED, rejection.problem)
+        self._resumed(held, "rolled_back", held.baseline.pre_ref, note)
+        return Decision("rolled_back", ExitStatus.ACCEPTED, stash=rejection.preserved.stash)
+
+    def _resumed(self, held: Held, action: str, post_ref: str | None, note: str) -> None:
+        # The event goes first: a kill in between leaves the lock, and the next `resume` finds nothing left to change.
+        self.opened.log.emit(
+            RunResumed(
+                from_="held",
+                to="resumed",
+                iteration_id=held.lock.iteration_id,
+                action=action,
+                pre_ref=held.lock.pre_ref,
+                post_ref=post_ref,
+                note=note,
+                by=_person(),
+            ),
+            run_id=held.lock.run_id,
+        )
+        remove(self.layout)
+        self.opened.workspace.release()
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return ""
