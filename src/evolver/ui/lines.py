@@ -2,45 +2,65 @@
 
 from __future__ import annotations
 
+from evolver.events import types as ev
 from evolver.events.envelope import Envelope
+from evolver.loop import RunReport
+from evolver.recovery import Recovered
+from evolver.ui import words
+from evolver.ui.timeline import alert_text, event_of
 
 
 def describe(envelope: Envelope) -> str:
     """The line for a person; empty for events that only auditors need."""
-    data = envelope.decoded()
-    number = envelope.iteration
-    match envelope.name:
-        case "run.started":
-            where = (data.get("branch") or "detached HEAD").removeprefix("refs/heads/")
-            return f"run {envelope.runid}: loop {data['loop']}, mode {data['rollback_mode']}, from {data['pre_ref'][:10]} on {where}"
-        case "baseline.validated":
-            return f"baseline: {'red: ' + data['reason'] if data['red'] else 'green'}"
-        case "iteration.started":
-            return f"[{number}] started"
-        case "step.finished":
-            name = data["name"]
-            return f"[{number}] {name}: {data['judgement']} ({data['reason']}, {data['duration_ms']} ms)" if number else ""
-        case "iteration.accepted":
-            score = f", score {data['score']}" if data.get("score") else ""
-            return f"[{number}] accepted: {data['commit'][:10]}, {data['paths_total']} paths{score}"
-        case "iteration.no_change":
-            return f"[{number}] no change: {data['reason']}"
-        case "rollback.finished":
-            stash = f", kept as stash {data['stash_ref'][:10]}" if data.get("stash_ref") else ""
-            return f"[{number}] rolled back and verified: {data['reason']}{stash}"
-        case "rollback.failed":
-            return f"[{number}] NOT RESTORED: {data['reason']}; the baseline is in {data['vault']}"
-        case "rollback.skipped":
-            return f"[{number}] held as it is: {data['reason']}"
-        case name if name.startswith("alert."):
-            return f"[{number}] ALERT {name.removeprefix('alert.')}: {_short(data)}"
-        case _:
+    number, event = envelope.iteration, event_of(envelope)
+    match event:
+        case ev.RunStarted():
+            where = words.one_line((event.branch or "detached HEAD").removeprefix("refs/heads/"))
+            left = "".join(f"\nnot kept, over the budget: {words.one_line(path)}" for path in event.left_out)
+            loop, start = words.one_line(event.loop), words.short(event.pre_ref)
+            return f"run {envelope.runid}: loop {loop}, {event.rollback_mode} rollback, {start} on {where}{left}"
+        case ev.BaselineValidated():
+            return f"baseline: {'red: ' + words.one_line(event.reason) if event.red else 'green'}"
+        case ev.StepFinished() if number:
+            reason = words.one_line(event.reason, 160)
+            return f"[{number}] {words.one_line(event.name)}: {event.judgement} ({reason}, {words.took(event.duration_ms)})"
+        case ev.IterationAccepted():
+            score = f", score {event.score}" if event.score else ""
+            changed = f"{words.plural(event.paths_total, 'file')} +{event.insertions} -{event.deletions}"
+            return f"[{number}] accepted as {words.short(event.commit)}: {changed}{score}"
+        case ev.IterationNoChange():
+            return f"[{number}] no change: {words.one_line(event.reason)}"
+        case ev.RollbackFinished():
+            stash = f", kept as stash {words.short(event.stash_ref)}" if event.stash_ref else ""
+            proof = "rolled back and verified" if event.verified else "rolled back"
+            return f"[{number}] {proof}: {words.one_line(event.reason)}{stash}"
+        case ev.RollbackFailed():
+            return f"[{number}] NOT RESTORED: {words.one_line(event.reason)}; the baseline is in {words.one_line(event.vault)}"
+        case ev.RollbackSkipped():
+            return f"[{number}] held as it is: {words.one_line(event.reason)}"
+        case ev.RunHeld() | None:
             return ""
-
-
-def _short(data: dict[str, object]) -> str:
-    for key in ("paths", "refs", "detail", "found"):
-        if data.get(key):
-            value = data[key]
-            return ", ".join(map(str, value[:5])) if isinstance(value, list) else str(value)
+        case _ if event.SEVERITY == "alert":
+            return f"ALERT {words.one_line(alert_text(event))}"
     return ""
+
+
+def recovery(found: Recovered | None) -> str:
+    """What became of a run that died; empty when none had."""
+    if found is None or found.action == "nothing_to_do":
+        return ""
+    return f"recovered run {found.run_id}: {found.action.replace('_', ' ')}. {words.one_line(found.reason)}".rstrip()
+
+
+def closing(report: RunReport) -> list[str]:
+    """How a run ended, and what a person can do next."""
+    state = report.state
+    detail = f": {words.one_line(report.stop.detail)}" if report.stop.detail else ""
+    score = f" Best score {state.best}." if state.best is not None else ""
+    out = [
+        f"{report.stop.name.replace('_', ' ')}{detail}. {words.plural(state.iterations, 'iteration')}: "
+        f"{state.accepted} accepted, {state.rolled_back} rolled back, {state.no_change} without a change.{score}"
+    ]
+    if report.exit_code in (3, 4):
+        out.append("A person is needed: look at `evolver status` and the worktree, then run `evolver resume`.")
+    return out

@@ -12,7 +12,10 @@ from rich.text import Text
 
 from evolver.definition import LoadedLoop
 from evolver.events.envelope import Envelope
+from evolver.loop import RunReport
+from evolver.recovery import Recovered
 from evolver.ui import forecast, words
+from evolver.ui.lines import closing, recovery
 from evolver.ui.tables import console, glyphs, strip
 from evolver.ui.timeline import Timeline
 from evolver.ui.views import RUNNING, IterationView, RunView, StepView
@@ -41,7 +44,7 @@ class LiveView:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._live.stop()
 
-    def feed(self, envelope: Envelope) -> None:
+    def event(self, envelope: Envelope, line: bytes) -> None:
         self._timeline.feed(envelope)
         match envelope.name:
             case "step.started":
@@ -49,6 +52,14 @@ class LiveView:
             case "iteration.started":
                 self._iteration_began = time.monotonic()
         self._run = self._timeline.run(envelope.runid) if envelope.runid else self._run
+
+    def recovered(self, found: Recovered | None) -> None:
+        if text := recovery(found):
+            self._out.print(Text(text, "yellow"))
+
+    def finished(self, report: RunReport) -> None:
+        for text in closing(report):
+            self._out.print(Text(text))
 
     def output(self, chunk: bytes) -> None:
         self._tail = (self._tail + chunk[-KEEP:])[-KEEP:]

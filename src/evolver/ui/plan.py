@@ -15,16 +15,26 @@ def print_plan(planned: Plan, *, as_json: bool) -> None:
         sys.stdout.write(to_json(definition).decode() + "\n")
         return
     codegen = definition.codegen
-    what = codegen.agent and f"agent {codegen.agent}" or codegen.callable and f"callable {codegen.callable}" or f"command {_shown(codegen.command)}"
+    what = (
+        (codegen.agent
+        and f"agent {codegen.agent}")
+        or (codegen.callable
+        and f"callable {codegen.callable}")
+        or f"command {_shown(codegen.command)}"
+    )
     lines = [
         f"worktree   {planned.layout.root}",
         f"loop       {loaded.name} ({loaded.source or 'from the command line'}), sha256 {loaded.digest[:16]}",
         f"events     {planned.layout.events(planned.settings.events)}",
         f"rollback   {definition.rollback.mode}",
         f"codegen    {what}, at most {codegen.timeout}",
-        *(f"validate   {v.name}: {_shown(v.command) if v.command else v.callable}, at most {v.timeout}" for v in definition.validator),
+        *(
+            f"validate   {v.name}: {_shown(v.command) if v.command else v.callable}, at most {v.timeout}"
+            for v in definition.validator
+        ),
         *(f"effect     {e.name}: {e.action} {e.when}" for e in definition.effect),
-        f"stops      after {definition.loop.max_iters} iterations" + (f" or {definition.loop.max_time}" if definition.loop.max_time else ""),
+        f"stops      after {definition.loop.max_iters} iterations"
+        + (f" or {definition.loop.max_time}" if definition.loop.max_time else ""),
         f"protected  {', '.join(protected_globs(loaded, planned.layout.root))}",
         "nothing was started",
     ]

@@ -1,10 +1,14 @@
-"""What `evolver run` shows while it works: events as JSON, plain lines, or nothing."""
+"""What `evolver run` shows while it works: a live view on a terminal, plain lines elsewhere, the events as JSON, or nothing.
+
+All of it is called in the middle of a transaction, so nothing here may raise: a reader that went away (`| head`, a closed
+terminal) ends the telling, never the run.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -12,7 +16,7 @@ from evolver.assemble import Plan
 from evolver.events.envelope import Envelope
 from evolver.loop import RunReport
 from evolver.recovery import Recovered
-from evolver.ui.lines import describe
+from evolver.ui.lines import closing, describe, recovery
 
 
 class Progress(Protocol):
@@ -44,37 +48,67 @@ class Silent:
 class Json(Silent):
     """`--json`: the envelopes, byte for byte, and nothing else on standard output."""
 
+    def __init__(self) -> None:
+        self._open = True
+
     def event(self, envelope: Envelope, line: bytes) -> None:
         view = memoryview(line)
-        while view:
-            view = view[os.write(1, view) :]
+        try:
+            while self._open and view:
+                view = view[os.write(1, view) :]
+        except OSError:
+            self._open = False
 
 
 class Lines(Silent):
-    """One plain line a milestone; for pipes, CI logs and terminals alike."""
+    """One plain line a milestone; for pipes and CI logs."""
+
+    def __init__(self) -> None:
+        self._open = True
+
+    def say(self, text: str) -> None:
+        if not (text and self._open):
+            return
+        try:
+            data = (text + "\n").encode(sys.stdout.encoding or "utf-8", "backslashreplace")
+            sys.stdout.flush()
+            while data:
+                data = data[os.write(1, data) :]
+        except (OSError, ValueError):
+            self._open = False
 
     def event(self, envelope: Envelope, line: bytes) -> None:
-        text = describe(envelope)
-        if text:
-            print(text, flush=True)
+        self.say(describe(envelope))
 
     def recovered(self, found: Recovered | None) -> None:
-        if found is not None and found.action != "nothing_to_do":
-            print(f"recovered run {found.run_id}: {found.action.replace('_', ' ')}. {found.reason}".rstrip(), flush=True)
+        self.say(recovery(found))
 
     def finished(self, report: RunReport) -> None:
-        state = report.state
-        print(
-            f"{report.stop.name.replace('_', ' ')}{': ' + report.stop.detail if report.stop.detail else ''}. "
-            f"{state.iterations} iterations: {state.accepted} accepted, {state.rolled_back} rolled back, "
-            f"{state.no_change} without a change.",
-            flush=True,
-        )
-        if report.exit_code in (3, 4):
-            print("Look at the worktree, then run `evolver resume`.", file=sys.stderr, flush=True)
+        for text in closing(report):
+            self.say(text)
+
+
+def _dumb() -> bool:
+    return os.environ.get("TERM", "") in ("", "dumb") or os.environ.get("CI", "") not in ("", "0", "false")
+
+
+def chooser(*, as_json: bool, quiet: bool, tty: bool) -> Callable[[], Progress] | None:
+    """What fits the flags and the terminal; None: the live view."""
+    if as_json:
+        return Json
+    if quiet:
+        return Silent
+    return Lines if not tty or _dumb() else None
 
 
 @contextmanager
-def progress(planned: Plan, *, as_json: bool, quiet: bool) -> Iterator[Progress]:
-    """What fits the flags and the terminal."""
-    yield Json() if as_json else Silent() if quiet else Lines()
+def progress(planned: Plan, *, as_json: bool, quiet: bool, breaker: bool = True) -> Iterator[Progress]:
+    """Entered before the run is prepared, left when nothing more happens."""
+    plain = chooser(as_json=as_json, quiet=quiet, tty=sys.stdout.isatty())
+    if plain is not None:
+        yield plain()
+        return
+    from evolver.ui.live import LiveView  # rich: only for a person who watches
+
+    with LiveView(planned.loaded, breaker=breaker) as view:
+        yield view

@@ -1,0 +1,1 @@
+"""The morning's page: one self-contained HTML file about a run, or the same as Markdown for a pull request."""
