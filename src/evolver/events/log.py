@@ -71,7 +71,9 @@ class EventLog:
         self._thread = threading.RLock()
         self._fd = -1
         self._head: Head | None = None  # None: no segment yet, the first `emit` makes it
-        self.listeners: list[Listener] = []  # called with each line after it is on disk, in order
+        self.listeners: list[Listener] = []  # called with each line after it is on disk, in order, the lock held
+        self.after: list[Callable[[], None]] = []  # called after each `emit`, the lock free: these may emit themselves
+        self._in_after = False
 
     @classmethod
     def open(
@@ -120,7 +122,15 @@ class EventLog:
         with self._locked():
             self._reconcile()
             self._make_room()
-            return self._append(event, run_id, iteration)
+            written = self._append(event, run_id, iteration)
+        if not self._in_after:
+            self._in_after = True
+            try:
+                for call in self.after:
+                    call()
+            finally:
+                self._in_after = False
+        return written
 
     def ensure_present(self) -> None:
         """Put the log back when it went away with `.git`; raise `LogError` when it was tampered with."""

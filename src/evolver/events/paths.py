@@ -33,6 +33,12 @@ def closed_segments(path: Path) -> list[tuple[int, Path]]:
     return sorted((int(m[1]), path.with_name(name)) for name in names if (m := shape.fullmatch(name)))
 
 
+def log_of_closed(path: Path) -> tuple[Path, int] | None:
+    """The log a closed segment belongs to, and its number; None: the file is no closed segment by its name."""
+    match = re.fullmatch(r"(.+)\.(\d{6,})", path.stem)
+    return (path.with_name(f"{match[1]}{path.suffix}"), int(match[2])) if match else None
+
+
 def segments(path: Path) -> list[Path]:
     """Every file of the log that exists, oldest first, the open one last."""
     found = [closed for _, closed in closed_segments(path)]

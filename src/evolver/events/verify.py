@@ -276,6 +276,24 @@ def _about(walk: Walk, anchors: Sequence[Anchor], judged: Anchors) -> list[str]:
     return words
 
 
+def combine(reports: Sequence[Report]) -> Report:
+    """Several logs as one report: the worst of each; broken outranks unknown."""
+    if len(reports) == 1:
+        return reports[0]
+    ranks: tuple[Status, ...] = ("intact", "unknown", "broken")
+    worst = max(reports, key=lambda report: ranks.index(report.status))
+    judged: tuple[Anchors, ...] = ("consistent", "none", "truncated", "rewritten")
+    return Report(
+        status=worst.status,
+        events=sum(report.events for report in reports),
+        segments=sum(report.segments for report in reports),
+        first_bad=worst.first_bad,
+        anchors=max((report.anchors for report in reports), key=judged.index),
+        torn_tail=any(report.torn_tail for report in reports),
+        caveats=tuple(dict.fromkeys(caveat for report in reports for caveat in report.caveats)),
+    )
+
+
 def head_anchors(path: Path, lifeboat: Path | None) -> list[Anchor]:
     """The anchors that lie in files: the head beside the log, and the one in the lifeboat when it is of the same stream."""
     found: list[Anchor] = []

@@ -1,0 +1,118 @@
+"""`evolver audit verify` and `evolver audit keygen`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from evolver.cli.events import find_stream
+from evolver.errors import EvolverError, ExitStatus, PreflightError
+from evolver.events import files as log_files
+from evolver.events import paths
+from evolver.events.verify import Anchor, Report, combine, head_anchors, verify
+from evolver.layout import Layout
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Check the event stream, and sign it.")
+    group.command("verify")(verify_command)
+    group.command("keygen")(keygen)
+    app.add_typer(group, name="audit")
+
+
+def verify_command(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Logs or closed segments; none: this worktree's.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path(),
+) -> None:
+    """Check every byte of the stream. Exit 0 intact, 8 broken, 9 cannot tell."""
+    report = combine([_one(*job) for job in _jobs(files or [], directory)])
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    else:
+        sys.stdout.write("\n".join(tell(report)) + "\n")
+    status = {"intact": ExitStatus.ACCEPTED, "broken": ExitStatus.LOG_BROKEN, "unknown": ExitStatus.CANNOT_TELL}[report.status]
+    raise typer.Exit(int(status))
+
+
+Job = tuple[list[Path], list[Anchor], bool, int | None]
+
+
+def _jobs(files: list[Path], directory: Path) -> list[Job]:
+    """What to check as one chain each: the segments, the anchors, whether it is a whole log, the bytes of its last file."""
+    if not files:
+        try:
+            stream = find_stream(directory)
+        except PreflightError:
+            return [([], [], True, None)]
+        refs = _ref_anchor(stream.layout, stream.path) if stream.layout is not None else []
+        return [_whole(stream.path, stream.lifeboat, refs)]
+    jobs: list[Job] = []
+    loose: dict[Path, list[tuple[int, Path]]] = {}
+    for file in files:
+        log = paths.log_of_closed(file)
+        if log is None:
+            jobs.append(_whole(file, None, []))
+        elif log[0] not in files:
+            loose.setdefault(log[0], []).append((log[1], file))
+    for parts in loose.values():
+        in_order = sorted(parts)
+        jobs.append(([file for _, file in in_order], [], in_order[0][0] == 1, None))
+    return jobs
+
+
+def _whole(path: Path, lifeboat: Path | None, refs: list[Anchor]) -> Job:
+    """A log with all its segments. Its size and heads are taken together, so that a live writer is no damage."""
+    with log_files.glimpse(path):
+        segments = paths.segments(path) or ([path] if os.path.lexists(path) else [])
+        size = path.stat().st_size if path.is_file() else None
+        anchors = head_anchors(path, lifeboat)
+    return segments, [*anchors, *refs], True, size if segments and segments[-1] == path else None
+
+
+def _one(segments: list[Path], anchors: list[Anchor], whole: bool, size: int | None) -> Report:
+    return verify(segments, anchors, whole=whole, size=size)
+
+
+def _ref_anchor(layout: Layout, path: Path) -> list[Anchor]:
+    """What `refs/evolver/audit/…` remembers; nothing when there is no git, no ref, or no sense in it."""
+    from evolver.audit import read_anchor_ref
+
+    try:
+        return read_anchor_ref(layout, path)
+    except EvolverError:
+        return []
+
+
+def tell(report: Report) -> list[str]:
+    """The report in plain sentences."""
+    words = {"intact": "intact", "broken": "BROKEN", "unknown": "cannot tell"}
+    out = [f"{words[report.status]}: {report.events} events in {report.segments} segments, anchors {report.anchors}"]
+    bad = report.first_bad
+    if bad is not None:
+        where = f"{bad.file}:{bad.line}" if bad.line else bad.file or "the event stream"
+        expected = f" (sequence {bad.sequence})" if bad.sequence is not None else ""
+        out.append(f"first bad: {where}{expected}: {bad.kind}")
+    if report.torn_tail:
+        out.append("torn tail: the last line is unfinished")
+    return out + [f"note: {caveat}" for caveat in report.caveats]
+
+
+def keygen(
+    path: Annotated[Path, typer.Argument(help="Where to put the key; the public half gets .pub.", show_default=False)],
+) -> None:
+    """Make an SSH Ed25519 key that signs checkpoints of the stream ([audit] sign_key)."""
+    from evolver.audit import make_key
+
+    public = make_key(path)
+    print(f'{path} (0600) and {path}.pub were made. Put into the loop file:\n\n[audit]\nsign_key = "{path.absolute()}"\n')
+    print("Give auditors this line for their allowed_signers file, and keep a copy where the agent cannot write:\n")
+    print(f'evolver namespaces="evolver-audit" {public}')

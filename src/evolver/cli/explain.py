@@ -1,0 +1,171 @@
+"""`evolver explain ITERATION`: one iteration retold from its events alone, in plain sentences."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evolver.cli.events import find_stream
+from evolver.errors import UsageError
+from evolver.events.envelope import Envelope
+from evolver.events.reader import read_backwards
+from evolver.ui.timeline import Timeline, number_in
+from evolver.ui.views import RUNNING, IterationView, RunView, StepView
+from evolver.ui.words import clock, one_line, plural, short, took
+
+NAMED = 8  # paths named before the rest is counted
+
+
+def register(app: typer.Typer) -> None:
+    app.command("explain")(explain)
+
+
+def explain(
+    iteration: Annotated[str, typer.Argument(help="RUN_ID/N, N of the last run, or last.")] = "last",
+    directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path(),
+) -> None:
+    """Retell one iteration: what it started from, what changed, who judged, what was undone, how that was proved."""
+    stream = find_stream(directory)
+    run, found = _find(stream.path, iteration)
+    sys.stdout.write("\n".join(retell(run, found)) + "\n")
+
+
+def _find(path: Path, wanted: str) -> tuple[RunView, IterationView]:
+    run_id, slash, number_text = wanted.rpartition("/")
+    number = number_in(f"/{number_text}")
+    if number is None and wanted != "last":
+        raise UsageError(f"{wanted}: no iteration", "Give RUN_ID/N, N (of the last run) or `last`; `evolver log` lists them.")
+    run = _run_view(path, run_id if slash else None, any_iteration=wanted == "last")
+    found = run.iteration(number) if number is not None else (run.iterations[-1] if run.iterations else None)
+    if found is None:
+        raise UsageError(f"{wanted}: run {run.run_id} has no such iteration", "`evolver log` lists the iterations.")
+    return run, found
+
+
+def _run_view(path: Path, run_id: str | None, *, any_iteration: bool) -> RunView:
+    """One run, folded from its own events: read from the end to its `run.started`."""
+    events: list[Envelope] = []
+    chosen: str | None = None
+    for envelope in read_backwards(path):
+        if envelope.runid is None or (chosen is not None and envelope.runid != chosen):
+            continue
+        if chosen is None:
+            if run_id is not None and not envelope.runid.startswith(run_id):
+                continue
+            chosen = envelope.runid
+        events.append(envelope)
+        if envelope.name == "run.started":
+            if any_iteration and not any(e.iteration for e in events):
+                events, chosen = [], None  # a run that never got so far
+                continue
+            break
+    if not events:
+        raise UsageError(f"no run{f' {run_id}' if run_id else ''} in {path}", "`evolver log` lists the iterations.")
+    run = Timeline(reversed(events)).last()
+    assert run is not None
+    return run
+
+
+def retell(run: RunView, it: IterationView) -> list[str]:
+    """The sentences, one paragraph a line."""
+    branch = it.branch.removeprefix("refs/heads/") if it.branch else "a detached HEAD"
+    out = [
+        f"Iteration {it.number} of run {run.run_id} (loop {one_line(run.loop)}, mode {it.mode or run.mode}) started at "
+        f"{clock(it.started_at, date=True)} from commit {short(it.pre_ref)} on {one_line(branch)}."
+    ]
+    if run.red is not None:
+        red = f"the validators failed already: {one_line(run.red_reason)}" if run.red else "the validators passed"
+        out.append(f"On the baseline of the run, {red}.")
+    out += [_step(step) for step in it.steps]
+    out.append(_changed(it))
+    out += [f"Alert: {one_line(alert)}." for alert in it.alerts]
+    out += _ending(it)
+    return out
+
+
+def _step(step: StepView) -> str:
+    who = {
+        "codegen": "The agent",
+        "validate": f"Validator {one_line(step.name)}",
+        "effect": f"Effect {one_line(step.name)}",
+    }.get(step.step, one_line(step.name))
+    again = f" in repair round {step.round}" if step.round else ""
+    if step.judgement == RUNNING:
+        return f"{who} was started{again}; the events do not say how it ended."
+    verdict = {"pass": "passed", "fail": "failed", "inconclusive": "was inconclusive"}.get(step.judgement, step.judgement)
+    if step.step == "codegen":
+        verdict = {"pass": "finished", "fail": "failed"}.get(step.judgement, verdict)
+    score = f", score {step.score}" if step.score is not None else ""
+    flaky = ", only on a retry (flaky)" if step.flaky else ""
+    killed = f"; {plural(step.killed, 'process')} it left running had to be killed" if step.killed else ""
+    return f"{who} {verdict}{again} after {took(step.duration_ms)} ({one_line(step.reason)}{score}{flaky}){killed}."
+
+
+def _changed(it: IterationView) -> str:
+    if not it.paths_total and not it.paths:
+        return "Nothing that could be committed had changed." if it.outcome != RUNNING else "What changed is not recorded."
+    kinds = [
+        f"{count} {word}" for count, word in ((it.added, "added"), (it.modified, "modified"), (it.deleted, "deleted")) if count
+    ]
+    lines = f", +{it.insertions} -{it.deletions} lines" if it.insertions or it.deletions else ""
+    named = ", ".join(one_line(path) for path in it.paths[:NAMED])
+    rest = f" and {it.paths_total - NAMED} more" if it.paths_total > NAMED else ""
+    total = plural(it.paths_total, "path")
+    return f"The attempt changed {total} ({', '.join(kinds) or 'see below'}{lines}): {named}{rest}."
+
+
+def _ending(it: IterationView) -> list[str]:
+    match it.outcome:
+        case "accepted":
+            out = [f"It was accepted as commit {short(it.commit)}" + (f" with score {it.score}." if it.score else ".")]
+            if it.squashed:
+                out.append(f"{plural(len(it.squashed), 'commit')} of the agent's own were squashed into it.")
+            if it.user_files:
+                out.append(
+                    f"It changed untracked files of yours ({', '.join(it.user_files[:NAMED])}); their earlier bytes: {it.user_files_kept}."
+                )
+            if it.reverted_by:
+                out.append(f"Later it was reverted by commit {short(it.reverted_by)}.")
+            return out
+        case "no_change":
+            return [f"It counts as no change: {one_line(it.reason)}."]
+        case "rolled_back" | "interrupted":
+            return [_undone(it), *_kept(it), _proof(it)]
+        case "held":
+            return [
+                f"It was rejected: {one_line(it.reason)}.",
+                "In mode none nothing was undone: the attempt stands as the agent left it, the loop stopped, and the resume lock was written.",
+            ]
+        case "rollback_failed":
+            left = ", ".join(one_line(path) for path in it.leftovers[:NAMED]) or "nothing by name"
+            return [
+                f"It was rejected, and the baseline could NOT be put back: {one_line(it.reason)}.",
+                f"What still differs: {left}. The baseline is kept in {it.vault}; a person has to finish by hand.",
+            ]
+    return ["Its end is not in the stream: the run is going on, or was killed and not recovered yet."]
+
+
+def _undone(it: IterationView) -> str:
+    parts = [
+        f"{plural(it.restored, 'path')} written back" if it.restored else "",
+        f"{plural(it.removed, 'path')} removed" if it.removed else "",
+    ]
+    parts.append(f"{plural(it.refs, 'ref')} moved back" if it.refs else "")
+    by = " by the next start of evolver, after a crash" if it.recovered else ""
+    return f"It was rejected ({one_line(it.reason)}) and undone{by}: {', '.join(p for p in parts if p) or 'nothing had to be written'}."
+
+
+def _kept(it: IterationView) -> list[str]:
+    if it.stash_ref:
+        return [f"The attempt is kept as stash entry {short(it.stash_ref)}."]
+    return [f"The attempt is kept as {it.attempt_ref}."] if it.attempt_ref else ["The attempt was discarded."]
+
+
+def _proof(it: IterationView) -> str:
+    left = f" Never part of it, and left alone: {', '.join(one_line(path) for path in it.left[:NAMED])}." if it.left else ""
+    if it.verified:
+        return f"The worktree was then compared with the baseline (commit {short(it.pre_ref)}) and found equal.{left}"
+    return f"The worktree was not proved equal to the baseline.{left}"
