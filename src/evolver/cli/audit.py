@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +71,7 @@ def _jobs(files: list[Path], directory: Path) -> list[Job]:
 def _whole(path: Path, lifeboat: Path | None, refs: list[Anchor]) -> Job:
     """A log with all its segments. Its size and heads are taken together, so that a live writer is no damage."""
     with log_files.glimpse(path):
-        segments = paths.segments(path) or ([path] if os.path.lexists(path) else [])
+        segments = paths.segments(path) or [path]
         size = path.stat().st_size if path.is_file() else None
         anchors = head_anchors(path, lifeboat)
     return segments, [*anchors, *refs], True, size if segments and segments[-1] == path else None

@@ -124,9 +124,8 @@ def _ending(it: IterationView) -> list[str]:
             if it.squashed:
                 out.append(f"{plural(len(it.squashed), 'commit')} of the agent's own were squashed into it.")
             if it.user_files:
-                out.append(
-                    f"It changed untracked files of yours ({', '.join(it.user_files[:NAMED])}); their earlier bytes: {it.user_files_kept}."
-                )
+                named = ", ".join(one_line(path) for path in it.user_files[:NAMED])
+                out.append(f"It changed untracked files of yours ({named}); their earlier bytes: {it.user_files_kept}.")
             if it.reverted_by:
                 out.append(f"Later it was reverted by commit {short(it.reverted_by)}.")
             return out
@@ -137,7 +136,8 @@ def _ending(it: IterationView) -> list[str]:
         case "held":
             return [
                 f"It was rejected: {one_line(it.reason)}.",
-                "In mode none nothing was undone: the attempt stands as the agent left it, the loop stopped, and the resume lock was written.",
+                "In mode none nothing was undone: the attempt stands as the agent left it.",
+                "The loop stopped and wrote the resume lock: `evolver resume` decides.",
             ]
         case "rollback_failed":
             left = ", ".join(one_line(path) for path in it.leftovers[:NAMED]) or "nothing by name"
@@ -155,7 +155,8 @@ def _undone(it: IterationView) -> str:
     ]
     parts.append(f"{plural(it.refs, 'ref')} moved back" if it.refs else "")
     by = " by the next start of evolver, after a crash" if it.recovered else ""
-    return f"It was rejected ({one_line(it.reason)}) and undone{by}: {', '.join(p for p in parts if p) or 'nothing had to be written'}."
+    did = ", ".join(part for part in parts if part) or "nothing had to be written"
+    return f"It was rejected ({one_line(it.reason)}) and undone{by}: {did}."
 
 
 def _kept(it: IterationView) -> list[str]:
