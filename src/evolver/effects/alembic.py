@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from evolver.effects import sqlite
-from evolver.effects.host import Host
+from evolver.effects.host import Host, last_words
 from evolver.effects.spec import ActionSpec, Arguments, Recorded, RollbackSpec, Undoing, Undone, UndoneKind
 
 BASE = "base"
@@ -65,8 +65,7 @@ def _current(host: Host, config: str) -> tuple[str, ...] | str:
     """The revisions the database is at (none: `base`). A text says why they cannot be known."""
     done = host.ask(("alembic", "-c", config, "current"))
     if not done.ok:
-        words = done.stderr.decode("utf-8", "replace").strip().splitlines() or done.stdout.decode("utf-8", "replace").splitlines()
-        return f"`alembic current`: {done.describe()}{': ' + words[-1][:200] if words else ''}"
+        return f"`alembic current`: {done.describe()}{last_words(done.stderr or done.stdout)}"
     found = (_CURRENT.match(line.strip()) for line in done.stdout.decode("utf-8", "replace").splitlines())
     return tuple(sorted(match[1] for match in found if match is not None))
 
@@ -81,7 +80,9 @@ def _record(host: Host, args: Mapping[str, str], earlier: Sequence[Mapping[str, 
     if isinstance(found, str):
         return Recorded({}, found)
     if len(found) > 1:
-        return Recorded({}, f"the database is at several revisions ({', '.join(found)}): there is no one revision to go back to")
+        return Recorded(
+            {}, f"the database is at several revisions ({', '.join(found)}): there is no one revision to go back to"
+        )
     values = {"config": config, "revision": found[0] if found else BASE}
     values["transactional"] = args.get("transactional") or ("yes" if dialect in _TRANSACTIONAL else "no")
     if database is None:
@@ -147,7 +148,9 @@ def _revert(host: Host, undoing: Undoing, recorded: Mapping[str, str]) -> Undone
     if problem or after != wanted:
         return Undone(UndoneKind.FAILED, problem or f"the database is at {after}, not at {revision}", ref)
     if not undoing.act_succeeded and recorded["transactional"] != "yes":
-        return Undone(UndoneKind.FAILED, f"the database is at {revision} as before, but half a migration may be left in it", ref)
+        return Undone(
+            UndoneKind.FAILED, f"the database is at {revision} as before, but half a migration may be left in it", ref
+        )
     return Undone(UndoneKind.DONE if ref else UndoneKind.UNCHANGED, f"the database is at {revision}, as before", ref)
 
 
@@ -155,7 +158,9 @@ def _sqlite_reverted(host: Host, recorded: Mapping[str, str], problem: str, ref:
     if not problem and _same_schema(recorded):
         return Undone(UndoneKind.DONE, f"the database is at {recorded['revision']} again and has its earlier schema", ref)
     if recorded["schema"] != sqlite.ABSENT and "kept" not in recorded:
-        return Undone(UndoneKind.FAILED, problem or "the schema differs from before, and the database was too large to keep", ref)
+        return Undone(
+            UndoneKind.FAILED, problem or "the schema differs from before, and the database was too large to keep", ref
+        )
     aside = _put_back(host, recorded)
     ref = "; ".join(filter(None, (ref, "earlier content put back")))
     if not _same_schema(recorded):

@@ -9,7 +9,7 @@ from evolver.effects.spec import ActionSpec, Arguments, Recorded, RollbackSpec, 
 
 
 def _no_argv(args: Arguments) -> tuple[str, ...]:
-    return ()  # the effect's own `run` is all there is; `plan` insists on it
+    return ()  # the effect's own `run` is all there is
 
 
 def _record(host: Host, args: Mapping[str, str], earlier: Sequence[Mapping[str, str]]) -> Recorded:
@@ -28,6 +28,7 @@ ACTION = ActionSpec(
     summary="run any command; `undo` is the command that reverts it",
     argv=_no_argv,
     risk="high",
+    takes_run=True,
     rollback=RollbackSpec(ref="undo", record=_record, undo=_undo),
     note='undo = "" says that nothing reverts it: then rollback_available is false',
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolver import process
 from evolver.interrupts import Interrupts
+from evolver.layout import Layout
 
 ASK_TIMEOUT_MS = 60_000
 UNDO_GRACE_MS = 10_000
@@ -17,11 +18,13 @@ UNDO_GRACE_MS = 10_000
 class Host:
     """Where commands run. Nothing here can be interrupted: a revert that is cut short would be half a revert."""
 
+    layout: Layout
     cwd: Path
     env: Mapping[str, str]
     scratch: Path  # kept until the iteration is over; private
     log: Path  # what acting commands print
     timeout_ms: int
+    redactor: Callable[[], process.Redactor | None] = lambda: None
     _never: Interrupts = field(default_factory=lambda: Interrupts(signals=()), repr=False)
 
     def ask(self, argv: tuple[str, ...], *, merge_env: Mapping[str, str] | None = None) -> process.SimpleFinished:
@@ -34,9 +37,16 @@ class Host:
         """Run a command for what it does. The empty string when it did, else what went wrong."""
         done = process.run(
             process.Command(
-                argv=argv, cwd=self.cwd, env=self.env, timeout_ms=self.timeout_ms, grace_ms=UNDO_GRACE_MS, log=self.log, name="undo"
+                argv=argv,
+                cwd=self.cwd,
+                env=self.env,
+                timeout_ms=self.timeout_ms,
+                grace_ms=UNDO_GRACE_MS,
+                log=self.log,
+                name="undo",
             ),
             interrupts=self._never,
+            redactor=self.redactor(),
         )
         if done.exit_code == 0 and not done.timed_out and not done.error:
             return ""

@@ -1,12 +1,12 @@
 """The states of one effect in one iteration, and every edge between them. Pure.
 
-    queued -> approved -> running -> succeeded                       kept when the iteration is accepted
-                                     succeeded -> rolling_back       the iteration was rejected later
-                          running -> rolling_back -> rolled_back     it failed and was reverted at once
-                                     rolling_back -> failed          it failed, had changed nothing, nothing was reverted
-                                     rolling_back -> needs_person    the revert failed; there is no second attempt
-                          running -> failed                          it failed and nothing can revert it
-              approved -> failed                                     not run: what its revert needs could not be recorded
+queued -> approved -> running -> succeeded                       kept when the iteration is accepted
+                                 succeeded -> rolling_back       the iteration was rejected later
+                      running -> rolling_back -> rolled_back     it failed and was reverted at once
+                                 rolling_back -> failed          it failed, had changed nothing, nothing was reverted
+                                 rolling_back -> needs_person    the revert failed; there is no second attempt
+                      running -> failed                          it failed and nothing can revert it
+          approved -> failed                                     not run: what its revert needs could not be recorded
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ TRANSITIONS = MappingProxyType(
 UNSETTLED = frozenset({EffectState.RUNNING, EffectState.ROLLING_BACK})
 
 
-class IllegalEffectTransition(ValueError):
+class IllegalTransitionError(ValueError):
     """A bug: an edge that is not in `TRANSITIONS`."""
 
 
 def move(old: EffectState, new: EffectState) -> EffectState:
-    """`new`, when the table has the edge. Raise `IllegalEffectTransition` otherwise."""
+    """`new`, when the table has the edge. Raise `IllegalTransitionError` otherwise."""
     if new not in TRANSITIONS[old]:
-        raise IllegalEffectTransition(f"an effect cannot go from {old} to {new}")
+        raise IllegalTransitionError(f"an effect cannot go from {old} to {new}")
     return new

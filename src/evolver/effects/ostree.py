@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolver.effects.host import Host
+from evolver.effects.host import Host, last_words
 from evolver.effects.spec import ActionSpec, Arguments, Recorded, RollbackSpec, Undoing, Undone, UndoneKind
 
 REF = "ostree admin undeploy"
@@ -49,7 +49,7 @@ def _deployments(host: Host, sysroot: str) -> tuple[_Deployment, ...] | str:
     """The default first. A text says why they cannot be known."""
     done = host.ask(("ostree", "admin", "status", f"--sysroot={sysroot}"), merge_env={"LC_ALL": "C"})
     if not done.ok:
-        return f"`ostree admin status`: {done.describe()}{': ' + done.stderr.decode(errors='replace').strip()[:200] if done.stderr else ''}"
+        return f"`ostree admin status`: {done.describe()}{last_words(done.stderr)}"
     found = (_LINE.match(line) for line in done.stdout.decode("utf-8", "replace").splitlines())
     return tuple(_Deployment(match[1], match[2]) for match in found if match is not None)
 
@@ -62,7 +62,7 @@ def _record(host: Host, args: Mapping[str, str], earlier: Sequence[Mapping[str, 
     return Recorded({"sysroot": sysroot, "deployments": ", ".join(map(str, deployments))})
 
 
-class _Stuck(Exception):
+class _StuckError(Exception):
     """The revert cannot go on; the text says why."""
 
 
@@ -77,14 +77,14 @@ class _Sysroot:
     def deployments(self) -> tuple[_Deployment, ...]:
         found = _deployments(self.host, self.path)
         if isinstance(found, str):
-            raise _Stuck(found)
+            raise _StuckError(found)
         return found
 
     def act(self, verb: str, *arguments: str) -> None:
         self.ran = f"ostree admin {verb}"
         problem = self.host.act(("ostree", "admin", verb, f"--sysroot={self.path}", *arguments))
         if problem:
-            raise _Stuck(problem)
+            raise _StuckError(problem)
 
     def deploy(self, wanted: _Deployment) -> _Deployment:
         """The commit once more, as the default; nothing else is removed."""
@@ -112,14 +112,16 @@ def _undo(host: Host, undoing: Undoing) -> Undone:
         if wanted is None:
             sysroot.remove_added(before, None)
             left = sysroot.deployments()
-            return Undone(UndoneKind.FAILED if left else UndoneKind.DONE, f"{len(left)} deployments left, none before", sysroot.ran)
+            return Undone(
+                UndoneKind.FAILED if left else UndoneKind.DONE, f"{len(left)} deployments left, none before", sysroot.ran
+            )
         # The new one first, then the removals: at no instant is there nothing to boot.
         keep = wanted if wanted in now else sysroot.deploy(wanted)
         sysroot.remove_added(before, keep)
         if sysroot.deployments()[0] != keep:  # the action only changed the order
             keep = sysroot.deploy(wanted)
         reached = sysroot.deployments()[0]
-    except _Stuck as stuck:
+    except _StuckError as stuck:
         return Undone(UndoneKind.FAILED, str(stuck), sysroot.ran)
     if (reached.osname, reached.checksum) != (wanted.osname, wanted.checksum):
         return Undone(UndoneKind.FAILED, f"the default deployment is {reached}, not {wanted}", sysroot.ran)

@@ -79,7 +79,9 @@ def _undo(host: Host, undoing: Undoing) -> Undone:
     if now in wanted:
         return Undone(UndoneKind.UNCHANGED, f"the default deployment is {now}, as before")
     if undoing.begun:
-        return Undone(UndoneKind.FAILED, f"a rollback was begun by a run that died, the default is {now}; it is not run twice", REF)
+        return Undone(
+            UndoneKind.FAILED, f"a rollback was begun by a run that died, the default is {now}; it is not run twice", REF
+        )
     if not wanted & {deployment.name for deployment in before.deployments}:
         return Undone(UndoneKind.FAILED, f"the earlier deployment {undoing.recorded['default']} is gone; the default is {now}")
     problem = host.act(("rpm-ostree", "rollback"))

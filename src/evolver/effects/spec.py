@@ -29,7 +29,9 @@ class Arguments:
         self._read: set[str] = set()
 
     def wrong(self, key: str, expected: str) -> UsageError:
-        return UsageError(f"effect {self._effect!r}: args.{key}: {expected}", "`evolver effects list` names each action's args.")
+        return UsageError(
+            f"effect {self._effect!r}: args.{key}: {expected}", "`evolver effects list` names each action's args."
+        )
 
     def text(self, key: str, default: str = "") -> str:
         """Any text without NUL; the default when it is not given."""
@@ -123,6 +125,7 @@ class ActionSpec:
     risk: Risk
     rollback: RollbackSpec | None
     mutating: bool = True
+    takes_run: bool = False  # the effect's `run` is the command; elsewhere `run` may replace what `argv` builds
     note: str = ""  # what a person must know, shown wherever the action is
 
     @property

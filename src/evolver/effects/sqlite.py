@@ -27,7 +27,9 @@ def schema(path: Path) -> str:
         return ABSENT
     digest = hashlib.sha256()
     with closing(_connect(path)) as database:
-        rows = database.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'")
+        rows = database.execute(
+            "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+        )
         for row in sorted(tuple(str(cell) for cell in row) for row in rows):
             digest.update("\0".join(row).encode() + b"\0\0")
     digest.update("\0".join(revisions(path) or ()).encode())
