@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
+_PART = re.compile(r"([0-9]+)(ms|s|m|h|d)")
 _UNIT_BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB|)")
+_SIZE = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|TiB|)")
 
 
 class Duration(int):
