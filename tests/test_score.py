@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from evolver.definition import ScoreSection
@@ -31,7 +32,7 @@ def result(tmp_path: Path, text: str) -> StepResult:
     ],
 )
 def test_reading(tmp_path: Path, section: dict[str, str], text: str, value: str | None) -> None:
-    found = read(ScoreSection(validator="v", **section), result(tmp_path, text), tmp_path, tmp_path)
+    found = read(msgspec.convert({"validator": "v", **section}, ScoreSection), result(tmp_path, text), tmp_path, tmp_path)
     assert found == (Decimal(value) if value is not None else None)
 
 
@@ -57,7 +58,7 @@ def test_reading_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_judging(values: list[str], best: str | None, options: dict[str, str], accepted: bool) -> None:
-    section = ScoreSection(validator="v", pattern="x", **options)  # type: ignore[arg-type]
+    section = msgspec.convert({"validator": "v", "pattern": "x", **options}, ScoreSection)
     measured = Measured.of([Decimal(v) for v in values])
     reason = judge(section, measured, Decimal(best) if best is not None else None)
     assert (reason is None) is accepted

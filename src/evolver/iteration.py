@@ -219,7 +219,8 @@ class Iteration:
         self.run.restore_log()
         if set(self.control.changed) - known or (self.control.git_replaced and not known):
             self.run.events.emit(
-                AlertControlChanged(iteration_id=self.id, paths=self.control.changed[:NAMED], reverted=True), iteration=self.number
+                AlertControlChanged(iteration_id=self.id, paths=self.control.changed[:NAMED], reverted=True),
+                iteration=self.number,
             )
 
     # ------------------------------------------------------------ words and values

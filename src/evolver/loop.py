@@ -24,7 +24,6 @@ from evolver.events.log import EventLog, Genesis
 from evolver.events.reader import read_backwards
 from evolver.events.types import AlertStalled, BaselineValidated, RunFinished, RunPaused, RunStarted
 from evolver.feedback import Feedback
-from evolver.interrupts import Interrupts
 from evolver.iteration import Iteration
 from evolver.layout import Layout
 from evolver.model import Outcome, StepContext
@@ -50,9 +49,7 @@ class RunReport:
 class Run:
     """One run in a locked worktree, recovered and free of a resume lock. `assemble.py` makes it."""
 
-    def __init__(
-        self, context: RunContext, log: EventLog, *, breaker: bool = True, recovered: Recovered | None = None
-    ) -> None:
+    def __init__(self, context: RunContext, log: EventLog, *, breaker: bool = True, recovered: Recovered | None = None) -> None:
         self.context, self.log, self.recovered = context, log, recovered
         definition = context.loaded.definition
         self.conditions = stop.conditions(definition.loop, definition.budget, definition.breaker if breaker else None)
@@ -139,7 +136,7 @@ class Run:
         self.state = replace(self.state, baseline_red=red)
         if red and policy == "require" and run.interrupts.signal is None:
             raise PreflightError(
-                f"the baseline is already red: {verdict.reason}", "Make it green first, or set [validate] baseline = \"record\"."
+                f"the baseline is already red: {verdict.reason}", 'Make it green first, or set [validate] baseline = "record".'
             )
 
     def _guard(self) -> None:
@@ -192,7 +189,9 @@ class Run:
             run.events.emit(AlertStalled(condition=reason.name, detail=reason.detail))
         if reason.name == "paused":
             run.events.emit(RunPaused(from_="running", to="paused", reason=reason.detail))
-        clean = code not in (ExitStatus.HELD, ExitStatus.NOT_RESTORED) and (state.last is None or state.last.outcome is not Outcome.HELD)
+        clean = code not in (ExitStatus.HELD, ExitStatus.NOT_RESTORED) and (
+            state.last is None or state.last.outcome is not Outcome.HELD
+        )
         run.events.emit(
             RunFinished(
                 from_="running",
@@ -242,7 +241,10 @@ def _sha(text: str) -> str:
 
 def validator_hashes(loaded: LoadedLoop) -> tuple[str, ...]:
     """SHA-256 of each validator's argv (or callable name), for the genesis event."""
-    return tuple(_sha(msgspec.json.encode(v.command if v.command is not None else v.callable).decode()) for v in loaded.definition.validator)
+    return tuple(
+        _sha(msgspec.json.encode(v.command if v.command is not None else v.callable).decode())
+        for v in loaded.definition.validator
+    )
 
 
 def save_definition(layout: Layout, loaded: LoadedLoop) -> None:

@@ -169,7 +169,9 @@ class _Recovery:
         self._tell(iteration, iteration.phase, "rolled_back", killed, kept)
         return Recovered(self.dead.run_id, "rolled_back", False, f"what was removed is kept as {kept}" if kept else "")
 
-    def _tell(self, iteration: OpenIteration | None, found: str, action: str, killed: tuple[int, ...], kept: str | None = None) -> None:
+    def _tell(
+        self, iteration: OpenIteration | None, found: str, action: str, killed: tuple[int, ...], kept: str | None = None
+    ) -> None:
         self.log.emit(
             RunRecovered(
                 from_="died",

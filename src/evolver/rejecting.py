@@ -183,7 +183,8 @@ class Rejection:
         if by_choice:
             if not self.already_skipped:
                 self.events.emit(
-                    RollbackSkipped(from_="rejected", to="held", vault=str(self.layout.vault), **self._facts()), iteration=self.number
+                    RollbackSkipped(from_="rejected", to="held", vault=str(self.layout.vault), **self._facts()),
+                    iteration=self.number,
                 )
             self._put_back_control()
         else:
@@ -217,7 +218,9 @@ class Rejection:
         try:
             self.workspace.hold(self.baseline, self.attempt)
         except OSError as error:
-            raise NotRestoredError(f"the held state could not be completed: {error}", "Look at the worktree by hand.") from error
+            raise NotRestoredError(
+                f"the held state could not be completed: {error}", "Look at the worktree by hand."
+            ) from error
 
     # ------------------------------------------------------------ words
 

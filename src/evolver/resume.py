@@ -53,7 +53,8 @@ def refuse_agents(env: Mapping[str, str]) -> None:
     """An agent cannot vouch for its own work: `HeldError` inside a step."""
     if env.get("EVOLVER_RUN_ID"):
         raise HeldError(
-            "`evolver resume` was called from inside a run (EVOLVER_RUN_ID is set)", "Only a person may resume; call it from your own shell."
+            "`evolver resume` was called from inside a run (EVOLVER_RUN_ID is set)",
+            "Only a person may resume; call it from your own shell.",
         )
 
 

@@ -35,12 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(int(ExitStatus.INTERRUPTED))
-    except Exception as error:  # noqa: BLE001 - the last line of defence: a bug is told as one
+    except Exception as error:  # the last line of defence: a bug is told as one
         if _debug():
             raise
         from evolver.cli.crash_report import write
 
-        _tell(f"a bug in evolver: {type(error).__name__}: {error}", f"A crash report lies in {write(error, words)}; please send it along.")
+        _tell(
+            f"a bug in evolver: {type(error).__name__}: {error}",
+            f"A crash report lies in {write(error, words)}; please send it along.",
+        )
         sys.exit(int(ExitStatus.BUG))
 
 

@@ -61,7 +61,9 @@ def build(command: str | None = None) -> typer.Typer:
 
     @app.callback()
     def root(
-        version: Annotated[bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")] = False,
+        version: Annotated[
+            bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+        ] = False,
     ) -> None:
         pass
 

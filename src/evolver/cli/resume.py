@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 def resume(
     keep: Annotated[bool, typer.Option("--keep", help="Vouch for the tree as it stands: commit it, or adopt HEAD.")] = False,
-    rollback: Annotated[str | None, typer.Option("--rollback", help="hard or stash: put the baseline back.", show_default=False)] = None,
+    rollback: Annotated[
+        str | None, typer.Option("--rollback", help="hard or stash: put the baseline back.", show_default=False)
+    ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; goes into the event stream.", show_default=False)] = "",
     go_on: Annotated[bool, typer.Option("--run", help="Start the same loop again afterwards.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what rolling back would do; change nothing.")] = False,
@@ -69,7 +71,9 @@ def resume(
         ) as found,
     ):
         if found.recovered is not None:
-            print(f"recovered run {found.recovered.run_id}: {found.recovered.action.replace('_', ' ')}. {found.recovered.reason}".rstrip())
+            print(
+                f"recovered run {found.recovered.run_id}: {found.recovered.action.replace('_', ' ')}. {found.recovered.reason}".rstrip()
+            )
         deciding = Resume(found)
         held = deciding.look()
         if held is None:
@@ -130,7 +134,10 @@ def _show_plan(held: Held) -> None:
     refs = [f"{r.name} -> {r.old or 'deleted'}" for r in held.attempt.refs]
     print(f"move {len(refs)} refs:")
     _list("  ", refs, most=10**9)
-    print("and keep everything else as it is" + (f"; left alone: {', '.join(held.baseline.left_out)}" if held.baseline.left_out else ""))
+    print(
+        "and keep everything else as it is"
+        + (f"; left alone: {', '.join(held.baseline.left_out)}" if held.baseline.left_out else "")
+    )
 
 
 def _text(path: bytes) -> str:

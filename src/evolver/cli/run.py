@@ -26,25 +26,39 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    loop: Annotated[str | None, typer.Argument(help="Loop: a name in loops/, a built-in one, or a path.", show_default=False)] = None,
-    max_iters: Annotated[int | None, typer.Option("--max-iters", min=1, help="Stop after this many iterations.", show_default=False)] = None,
-    max_time: Annotated[str | None, typer.Option("--max-time", help="Stop after this time, such as 8h.", show_default=False)] = None,
+    loop: Annotated[
+        str | None, typer.Argument(help="Loop: a name in loops/, a built-in one, or a path.", show_default=False)
+    ] = None,
+    max_iters: Annotated[
+        int | None, typer.Option("--max-iters", min=1, help="Stop after this many iterations.", show_default=False)
+    ] = None,
+    max_time: Annotated[
+        str | None, typer.Option("--max-time", help="Stop after this time, such as 8h.", show_default=False)
+    ] = None,
     rollback: Annotated[
-        str | None, typer.Option("--rollback", help="hard, stash or none: what becomes of a failed attempt.", show_default=False)
+        str | None,
+        typer.Option("--rollback", help="hard, stash or none: what becomes of a failed attempt.", show_default=False),
     ] = None,
     dirty: Annotated[
         str | None, typer.Option("--dirty", help="refuse or keep: your own edits of tracked files.", show_default=False)
     ] = None,
     breaker: Annotated[bool, typer.Option("--breaker/--no-breaker", help="Stop when the loop goes in circles.")] = True,
     codegen: Annotated[str | None, typer.Option("--codegen", help="Command that makes an attempt.", show_default=False)] = None,
-    agent: Annotated[str | None, typer.Option("--agent", help="Agent preset that makes an attempt.", show_default=False)] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Agent preset that makes an attempt.", show_default=False)
+    ] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="Prompt template for --agent.", show_default=False)] = None,
     validate: Annotated[
-        list[str] | None, typer.Option("--validate", help="Command that judges an attempt; may be given again.", show_default=False)
+        list[str] | None,
+        typer.Option("--validate", help="Command that judges an attempt; may be given again.", show_default=False),
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", help="accepted, score, 'score >= X' or promise.", show_default=False)] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="accepted, score, 'score >= X' or promise.", show_default=False)
+    ] = None,
     directory: Annotated[Path, typer.Option("-C", help="Work in this folder.", show_default=False)] = Path("."),
-    as_json: Annotated[bool, typer.Option("--json", help="Write the run's events to standard output, and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write the run's events to standard output, and nothing else.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait while a resume lock stands.")] = False,

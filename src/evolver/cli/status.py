@@ -42,8 +42,18 @@ def look(layout: Layout) -> Status:
     last = history.last_run(read_backwards(events)) if events.exists() else None
     held = resume_lock.read(layout)
     active = lock.is_held(layout)
-    state = "held" if held is not None else "running" if active else "died" if last is not None and last.state == "open" else "idle"
-    pre_ref = held.pre_ref if held is not None else last.iteration.pre_ref if last and last.iteration else last.pre_ref if last else None
+    state = (
+        "held" if held is not None else "running" if active else "died" if last is not None and last.state == "open" else "idle"
+    )
+    pre_ref = (
+        held.pre_ref
+        if held is not None
+        else last.iteration.pre_ref
+        if last and last.iteration
+        else last.pre_ref
+        if last
+        else None
+    )
     return Status(
         state=state,
         worktree=str(layout.root),
@@ -87,7 +97,9 @@ def _lines(found: Status) -> list[str]:
         out.append(f"last run  {last.run_id} ({last.loop}, {last.mode}), started {last.started}")
         out.append(f"          iteration {last.iterations} of {last.max_iterations}: {counts}")
         if last.iteration is not None:
-            out.append(f"          now: {last.step or last.iteration.phase} of iteration {last.iteration.number}, last sign {last.last_time}")
+            out.append(
+                f"          now: {last.step or last.iteration.phase} of iteration {last.iteration.number}, last sign {last.last_time}"
+            )
         if last.exit_code is not None:
             out.append(f"          ended: {last.reason}, exit {last.exit_code}")
     if found.lock is not None:

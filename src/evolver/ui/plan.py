@@ -16,10 +16,8 @@ def print_plan(planned: Plan, *, as_json: bool) -> None:
         return
     codegen = definition.codegen
     what = (
-        (codegen.agent
-        and f"agent {codegen.agent}")
-        or (codegen.callable
-        and f"callable {codegen.callable}")
+        (codegen.agent and f"agent {codegen.agent}")
+        or (codegen.callable and f"callable {codegen.callable}")
         or f"command {_shown(codegen.command)}"
     )
     lines = [
