@@ -1,0 +1,282 @@
+"""The steps of a rollback, each item on its own: one that fails is told and the rest goes on.
+
+The order of acts is not the document's order of lines. `git revert` refuses where files it touches have edits, so what the log
+staged is unstaged first, its edited files are put back to HEAD, its commits are reverted, and only then files get their
+earlier bytes. The report is in the document's order all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from evolver.changes.check import Keep
+from evolver.changes.commands import COMMAND_TIMEOUT_MS, Commands
+from evolver.changes.files import Root
+from evolver.changes.gitwork import Repository
+from evolver.changes.model import BACKUPS, ChangesLog, Entry
+from evolver.changes.paths import RelativePath, relative, shown
+from evolver.changes.report import Builder
+from evolver.changes.vault import Kept, Vault
+from evolver.errors import GitError
+
+_PLAIN_PHASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+
+@dataclass
+class Undo:
+    """One log on its way back. `repository` None: there is no git here."""
+
+    root: Root
+    log: ChangesLog
+    log_path: RelativePath | None  # None: the log lies outside the root
+    repository: Repository | None
+    vault: Vault
+    report: Builder
+    reverts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    timeout_ms: int = COMMAND_TIMEOUT_MS
+    # Does somebody else put this path back (a loop's restore)? Then it is none of ours.
+    covered: Callable[[RelativePath], bool] = lambda path: False
+    _kept: dict[str, Kept] = field(default_factory=dict)  # by the entry's field
+    _before: set[tuple[bytes, ...]] = field(default_factory=set)  # what was there before commits were reverted
+    _keep: Keep = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._keep = Keep.of(self.log, self.log_path)
+
+    # ------------------------------------------------------------ before anything is changed
+
+    def read_backups(self) -> None:
+        """Into the vault, each checked. A file whose backup is missing is never touched."""
+        for item in self.log.modified:
+            try:
+                with self.root.open_regular(item.backup) as fd:
+                    kept = self.vault.keep(fd)
+            except FileNotFoundError:
+                self.report.warn("files", f"Backup not found: {item.backup.shown} (file not restored)")
+            except OSError as error:
+                self.report.error("files", f"Failed to restore {item.path.shown}: backup {item.backup.shown}: {error.strerror}")
+            else:
+                if item.sha256 not in (None, kept.sha256):
+                    self.report.error(
+                        "files", f"Failed to restore {item.path.shown}: backup {item.backup.shown} does not match its sha256"
+                    )
+                else:
+                    self._kept[item.field] = kept
+
+    # ------------------------------------------------------------ everything, in order
+
+    def run(self) -> None:
+        """Needs `read_backups`."""
+        commands = Commands(
+            commands=self.log.commands,
+            has_commits=bool(self.log.commits),
+            root=self.root,
+            repository=self.repository,
+            keep=self._keep,
+            report=self.report,
+            reverts=self.reverts,
+            covered=self.covered,
+            timeout_ms=self.timeout_ms,
+        )
+        commands.unstage()
+        self._revert_commits()
+        self._restore()
+        self._delete()
+        commands.revert()
+        self._clean()
+
+    # ------------------------------------------------------------ git
+
+    def _revert_commits(self) -> None:
+        wanted = list(dict.fromkeys(text.lower() for text in self.log.commits))
+        if not wanted:
+            self._note_present()
+            return
+        obstacle = "no git repository here" if self.repository is None else self.repository.obstacle()
+        if self.repository is None or obstacle:
+            for text in reversed(wanted):
+                self.report.error("commits", f"Failed to revert commit {text}: {obstacle}")
+            self._note_present()
+            return
+        try:
+            self._revert_each(self.repository, wanted)
+        except GitError as error:
+            self.report.error("commits", f"Git operations stopped: {shown(error.message)}")
+
+    def _revert_each(self, repository: Repository, wanted: list[str]) -> None:
+        resolved: dict[str, str] = {}  # full id to the log's spelling
+        for text in wanted:
+            commit, problem = repository.resolve(text)
+            if problem:
+                self.report.error("commits", f"Failed to revert commit {text}: {problem}")
+            else:
+                resolved.setdefault(commit, text)
+        added: set[bytes] = set().union(*(repository.added_by(commit) for commit in resolved))
+        # Only what can be brought back is put back: files with a backup at hand, and files the log's own commits made.
+        mine = [item.path for item in self.log.modified if item.field in self._kept]
+        mine += [entry.path for entry in self.log.created if repository.full(entry.path) in added]
+        if resolved and (problem := repository.put_back(mine)):
+            self.report.error("commits", f"Failed to put edited files back to HEAD: {problem}")
+        self._note_present()
+        for commit, text in reversed(resolved.items()):
+            result = repository.revert(commit)
+            if not result.reason:
+                self.report.did("commits", f"Reverted git commit {text}")
+            elif result.empty:
+                self.report.warn("commits", f"Already reverted: commit {text}")
+            else:
+                self.report.error("commits", f"Failed to revert commit {text}: {result.reason}")
+                if result.conflicts:
+                    self.report.warn("commits", f"Manual resolution required for commit {text}")
+
+    def _note_present(self) -> None:
+        """A created file that a revert removes was deleted by us; one that was gone before deserves a warning."""
+        for entry in (*self.log.created, *self.log.artifacts, *self.log.plan_files):
+            if self._exists(entry.path):
+                self._before.add(entry.path.names)
+
+    def _exists(self, path: RelativePath) -> bool:
+        try:
+            return self.root.status(path) is not None
+        except OSError:
+            return False
+
+    # ------------------------------------------------------------ files
+
+    def _restore(self) -> None:
+        """Newest first: where a file was recorded twice, its first backup is the original and has the last word."""
+        lines: list[str] = []
+        for item in reversed(self.log.modified):
+            kept = self._kept.get(item.field)
+            if kept is None:
+                continue
+            try:
+                self.root.write(item.path, self.vault.chunks(kept), item.mode, fallback=kept.mode)
+            except OSError as error:
+                self.report.error("files", f"Failed to restore {item.path.shown}: {error.strerror}")
+            else:
+                lines.append(f"Restored {item.path.shown} from {item.backup.shown}")
+        for line in reversed(lines):
+            self.report.did("files", line)
+
+    def _delete(self) -> None:
+        """Deepest first, so that a folder's own entries are not missing when their turn comes."""
+        edited = self._edited()
+        done: dict[tuple[bytes, ...], str] = {}
+        entries = {entry.path.names: entry for entry in reversed(self.log.created)}
+        for entry in sorted(entries.values(), key=lambda e: -len(e.path.names)):
+            path = entry.path
+            try:
+                status = self.root.status(path)
+                if status is None:
+                    if path.names in self._before:
+                        done[path.names] = f"Deleted {path.shown}"
+                    else:
+                        self.report.warn("created", f"File not found (already deleted?): {path.shown}")
+                elif problem := self._reason_to_keep(path, edited):
+                    self.report.warn("created", f"Not deleted: {path.shown} ({problem})")
+                else:
+                    self._remove(path, status, tree=True)
+                    done[path.names] = f"Deleted {path.shown}"
+            except OSError as error:
+                self.report.error("created", f"Failed to delete {path.shown}: {error.strerror}")
+        for names in entries:
+            if names in done:
+                self.report.did("created", done[names])
+        for path in sorted(self.log.created_dirs, key=lambda p: -len(p.names)):
+            self.root.remove_empty(path)
+
+    def _edited(self) -> frozenset[bytes]:
+        try:
+            return self.repository.edited() if self.repository is not None else frozenset()
+        except GitError:
+            return frozenset()
+
+    def _reason_to_keep(self, path: RelativePath, edited: frozenset[bytes]) -> str:
+        """A log can call anything "created". What it restores, what it needs, and work that no commit has are never deleted."""
+        if self._keep.covers(path):
+            return "it is, or holds, the log, a backup or a restored file"
+        if self.repository is not None:
+            full = self.repository.full(path)
+            if full in edited or any(name.startswith(full + b"/") for name in edited):
+                return "git tracks it and it has uncommitted edits"
+        return ""
+
+    def _remove(self, path: RelativePath, status: os.stat_result, *, tree: bool) -> None:
+        if stat.S_ISDIR(status.st_mode):
+            if not tree:
+                raise IsADirectoryError(0, "is a folder")
+            self.root.remove_tree(path)
+        else:
+            self.root.unlink(path)
+
+    # ------------------------------------------------------------ artifacts
+
+    def _clean(self) -> None:
+        seen: set[tuple[bytes, ...]] = set()
+        edited = self._edited()
+        for entry, what, named in self._leftovers():
+            path = entry.path
+            if path.names in seen:
+                continue
+            seen.add(path.names)
+            try:
+                status = self.root.status(path)
+                if status is None:
+                    if path.names in self._before:
+                        self.report.did("artifacts", f"Removed {what} {path.shown}")
+                    continue
+                if problem := self._reason_to_keep(path, edited):
+                    if named:
+                        self.report.warn("artifacts", f"Not removed: {path.shown} ({problem})")
+                    continue
+                self._remove(path, status, tree=False)
+                self.report.did("artifacts", f"Removed {what} {path.shown}")
+            except OSError as error:
+                self.report.error("artifacts", f"Failed to remove {what} {path.shown}: {error.strerror}")
+
+    def _leftovers(self) -> Iterator[tuple[Entry, str, bool]]:
+        yield from ((entry, "artifact", True) for entry in self.log.artifacts)
+        yield from ((entry, "plan file", True) for entry in self.log.plan_files)
+        # The document removes `.{workflow}-plan.json` unasked. Only where the phase is a plain name: it is an agent's text.
+        if _PLAIN_PHASE.fullmatch(self.log.phase):
+            path = relative(f".{self.log.phase}-plan.json")
+            if not self.covered(path) and not (self.repository is not None and self.repository.tracks(path)):
+                yield Entry(path, "phase"), "plan file", False
+
+    # ------------------------------------------------------------ afterwards
+
+    def remove_backups(self) -> None:
+        """Only this log's own: other phases keep theirs in the same folder. Backups elsewhere stay where they are."""
+        top = relative(BACKUPS)
+        folders: set[RelativePath] = set()
+        for item in self.log.modified:
+            if not top.holds(item.backup):
+                continue
+            self._quietly(self.root.unlink, item.backup)
+            folders.update(_parents(item.backup))
+        if self.log.recording is not None and self._exists(self.log.recording):
+            self._quietly(self.root.remove_tree, self.log.recording)
+        for folder in sorted(folders | {top}, key=lambda p: -len(p.names)):
+            self.root.remove_empty(folder)
+
+    def remove_log(self) -> None:
+        if self.log_path is not None:
+            self._quietly(self.root.unlink, self.log_path)
+
+    def _quietly(self, act: Callable[[RelativePath], None], path: RelativePath) -> None:
+        try:
+            act(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.report.warn("backups", f"Not removed: {path.shown} ({error.strerror})")
+
+
+def _parents(path: RelativePath) -> Iterator[RelativePath]:
+    for depth in range(1, len(path.names)):
+        yield RelativePath(os.fsdecode(b"/".join(path.names[:depth])), path.names[:depth])

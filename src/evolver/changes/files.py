@@ -1,0 +1,241 @@
+"""File operations that cannot leave the root: every step of a path is opened relative to the one before, without following.
+
+Checking a path and then using it by name is a race that a process the agent left behind can win; here the check and the use
+are one. A file is replaced by a temporary file and a rename, so a hard link elsewhere keeps its bytes and a reader never sees
+half a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from evolver.changes.paths import RelativePath
+
+_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block us
+CHUNK = 1 << 20
+PERMISSIONS = 0o777  # never set-user-id, whatever a log says
+Identity = tuple[int, int]
+
+
+class UnsafePathError(OSError):
+    """The filesystem leads somewhere else than the path says. `strerror` is the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.ELOOP, reason)
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
+
+class Root:
+    """A folder, held open. `forbidden` are the folders below it that nothing may enter (git's)."""
+
+    def __init__(self, fd: int, path: Path, forbidden: frozenset[Identity]) -> None:
+        self.fd = fd
+        self.path = path
+        self._forbidden = forbidden
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, forbidden: Iterable[Path] = ()) -> Iterator[Root]:
+        """Raise `OSError` when `path` is no folder. Links in `path` itself are followed: the caller chose it."""
+        real = Path(os.path.realpath(path))
+        fd = os.open(real, _DIR)
+        try:
+            closed: set[Identity] = set()
+            for folder in forbidden:
+                with contextlib.suppress(OSError):
+                    closed.add(_identity(folder.stat()))
+            yield cls(fd, real, frozenset(closed))
+        finally:
+            os.close(fd)
+
+    def _enter(self, parent: int, name: bytes) -> int:
+        try:
+            fd = os.open(name, _DIR, dir_fd=parent)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(parent, name):
+                raise UnsafePathError("leads through a symlink") from error
+            raise
+        if _identity(os.fstat(fd)) in self._forbidden:
+            os.close(fd)
+            raise UnsafePathError("is inside the git folder")
+        return fd
+
+    @contextmanager
+    def parent(self, path: RelativePath, *, create: bool = False) -> Iterator[int]:
+        """The open folder that holds the path's last name."""
+        current = os.dup(self.fd)
+        try:
+            for name in path.names[:-1]:
+                if create:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, 0o777, dir_fd=current)
+                following = self._enter(current, name)
+                os.close(current)
+                current = following
+            yield current
+        finally:
+            os.close(current)
+
+    def status(self, path: RelativePath) -> os.stat_result | None:
+        """What lies there, links not followed; None: nothing. Raise `OSError` when the way there is unsafe or closed."""
+        try:
+            with self.parent(path) as parent:
+                found = os.stat(path.names[-1], dir_fd=parent, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if stat.S_ISDIR(found.st_mode) and _identity(found) in self._forbidden:
+            raise UnsafePathError("is the git folder")
+        return found
+
+    def link_target(self, path: RelativePath) -> bytes:
+        with self.parent(path) as parent:
+            return os.readlink(path.names[-1], dir_fd=parent)
+
+    @contextmanager
+    def open_regular(self, path: RelativePath) -> Iterator[int]:
+        """A regular file, open for reading. Raise `OSError`; `UnsafePathError` when it is anything else."""
+        with self.parent(path) as parent:
+            try:
+                fd = os.open(path.names[-1], _FILE, dir_fd=parent)
+            except OSError as error:
+                if error.errno == errno.ELOOP or (error.errno == errno.ENXIO and not _is_link(parent, path.names[-1])):
+                    raise UnsafePathError("is no regular file") from error
+                raise
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise UnsafePathError("is no regular file")
+            yield fd
+        finally:
+            os.close(fd)
+
+    def write(self, path: RelativePath, chunks: Iterable[bytes], mode: int | None, fallback: int = 0o644) -> None:
+        """Put a file there in one step, missing folders too. `mode` None: that of the file in its place, else `fallback`.
+
+        Raise `OSError`; then nothing has changed but folders that were missing.
+        """
+        name = path.names[-1]
+        with self.parent(path, create=True) as parent:
+            present = _lstat(parent, name)
+            if present is not None and stat.S_ISDIR(present.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "a folder is in its place")
+            if mode is None:
+                regular = present is not None and stat.S_ISREG(present.st_mode)
+                mode = stat.S_IMODE(present.st_mode) if regular and present is not None else fallback
+            temporary = f".evolver-{secrets.token_hex(8)}.tmp".encode()
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
+            try:
+                try:
+                    for chunk in chunks:
+                        _write_all(fd, chunk)
+                    if present is not None:
+                        with contextlib.suppress(OSError):  # only root may give files away
+                            os.fchown(fd, present.st_uid, present.st_gid)
+                    os.fchmod(fd, mode & PERMISSIONS)
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=parent)
+                raise
+            with contextlib.suppress(OSError):  # some filesystems cannot sync a folder
+                os.fsync(parent)
+
+    def unlink(self, path: RelativePath) -> None:
+        """Remove one name; a symlink itself, never what it points at."""
+        with self.parent(path) as parent:
+            os.unlink(path.names[-1], dir_fd=parent)
+
+    def remove_empty(self, path: RelativePath) -> bool:
+        """Remove a folder if it is there and empty."""
+        try:
+            with self.parent(path) as parent:
+                os.rmdir(path.names[-1], dir_fd=parent)
+        except OSError:
+            return False
+        return True
+
+    def remove_tree(self, path: RelativePath) -> None:
+        """Remove a folder and all below it: no link followed, no other filesystem entered, any depth. Raise `OSError`."""
+        with self.parent(path) as parent:
+            self._empty(parent, path.names[-1])
+            os.rmdir(path.names[-1], dir_fd=parent)
+
+    def _empty(self, parent: int, top: bytes) -> None:
+        """Iterative, and with one descriptor at a time: an agent can nest folders deeper than any stack or limit."""
+        current = self._enter(parent, top)
+        try:
+            start = os.fstat(current)
+            device = start.st_dev
+            if device != os.fstat(parent).st_dev:
+                raise UnsafePathError("is another filesystem's mount point")
+            trail: list[tuple[bytes, Identity]] = []  # name in its parent, identity of the parent
+            pending = [_remove_files(current)]  # folders still to be removed, a list a level
+            while True:
+                if pending[-1]:
+                    below = pending[-1].pop()
+                    inner = self._enter(current, below)
+                    trail.append((below, _identity(os.fstat(current))))
+                    os.close(current)
+                    current = inner
+                    if os.fstat(current).st_dev != device:
+                        raise UnsafePathError("holds another filesystem's mount point")
+                    pending.append(_remove_files(current))
+                    continue
+                if not trail:
+                    return
+                pending.pop()
+                name, identity = trail.pop()
+                above = os.open(b"..", _DIR, dir_fd=current)
+                os.close(current)
+                current = above
+                if _identity(os.fstat(current)) != identity:  # moved away under us
+                    raise UnsafePathError("was moved while it was removed")
+                os.rmdir(name, dir_fd=current)
+        finally:
+            os.close(current)
+
+
+def _remove_files(folder: int) -> list[bytes]:
+    """Unlink what is no folder; the names of the folders that are left."""
+    with os.scandir(folder) as entries:
+        found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_dir in found:
+        if not is_dir:
+            os.unlink(name, dir_fd=folder)
+    return [name for name, is_dir in found if is_dir]
+
+
+def _lstat(parent: int, name: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _is_link(parent: int, name: bytes) -> bool:
+    found = _lstat(parent, name)
+    return found is not None and stat.S_ISLNK(found.st_mode)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_chunks(fd: int) -> Iterator[bytes]:
+    while chunk := os.read(fd, CHUNK):
+        yield chunk

@@ -1,0 +1,160 @@
+"""The git part of a rollback: unstage, put back to HEAD, revert. Each answer is a value; git's own failures are reasons."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolver.changes.paths import RelativePath, shown
+from evolver.errors import GitError, PreflightError
+from evolver.git import Done, Git
+from evolver.layout import Layout, locate
+
+# What git leaves in its folder while a person is in the middle of something: `revert --abort` would end *that*.
+_IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
+NAMED = 20  # files named in one message
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """How reverting one commit went. `reason` empty: it is reverted."""
+
+    reason: str = ""
+    conflicts: tuple[str, ...] = ()
+    empty: bool = False  # nothing was left of the commit
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The worktree a root lies in. `prefix`: the root, as seen from the worktree's top (`sub/`, or empty)."""
+
+    layout: Layout
+    git: Git
+    prefix: bytes = b""
+
+    @classmethod
+    def find(cls, root: Path) -> Repository | None:
+        """None: no worktree, or no git to ask."""
+        try:
+            layout = locate(root)
+            return cls(layout, Git.at(layout.root, layout.git_dir), os.fsencode(layout.prefix + "/" if layout.prefix else ""))
+        except (PreflightError, GitError):
+            return None
+
+    def full(self, path: RelativePath) -> bytes:
+        return self.prefix + path.raw
+
+    # ------------------------------------------------------------ index
+
+    def unstage(self, path: RelativePath | None) -> str:
+        """Take a path (None: everything) out of the index again; why not, or the empty string."""
+        spec = self.full(path) if path is not None else self.prefix or b"."
+        done = self.git.run("restore", "--staged", "--", spec, check=False)
+        # Never added, or committed since: there is nothing to unstage, which is what was wanted.
+        return "" if done.ok or b"did not match any file" in done.err else last_words(done)
+
+    def put_back(self, paths: Iterable[RelativePath]) -> str:
+        """Make index and worktree of these paths what HEAD says; a path HEAD does not know only leaves the index."""
+        wanted = {self.full(path) for path in paths}
+        new = set(self.git.run("diff", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=A", "HEAD").fields())
+        changed = set(self.git.run("diff", "--name-only", "-z", "--no-renames", "HEAD").fields())
+        for names, how in ((wanted & new, ("--staged",)), (wanted & changed - new, ("--staged", "--worktree"))):
+            if not names:
+                continue
+            spec = ("--pathspec-from-file=-", "--pathspec-file-nul")
+            done = self.git.run("restore", "--source=HEAD", *how, *spec, input=b"\0".join(sorted(names)), check=False)
+            if not done.ok:
+                return last_words(done)
+        return ""
+
+    def edited(self) -> frozenset[bytes]:
+        """Paths HEAD knows whose content or type in the worktree is another: they hold work that no commit has."""
+        if self.git.run("rev-parse", "-q", "--verify", "HEAD", check=False).code:
+            return frozenset()
+        return frozenset(self.git.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=MT", "HEAD").fields())
+
+    def tracks(self, path: RelativePath) -> bool:
+        """Does the index hold this path, or anything below it?"""
+        return bool(self.git.run("ls-files", "-z", "--", self.full(path)).out)
+
+    # ------------------------------------------------------------ commits
+
+    def obstacle(self) -> str:
+        """Why no commit can be reverted here at all; empty: none."""
+        if any((self.layout.git_dir / name).exists() for name in _IN_PROGRESS):
+            return "a merge, rebase, cherry-pick or revert is in progress"
+        if not self.git.run("symbolic-ref", "-q", "HEAD", check=False).ok:
+            return "HEAD is detached"
+        if not self.git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).ok:
+            return "there is no commit yet"
+        return ""
+
+    def resolve(self, text: str) -> tuple[str, str]:
+        """The full id of a commit below HEAD, and why there is none. Never a ref: an agent may call a branch `abc123`."""
+        found = self.git.run("rev-parse", f"--disambiguate={text.lower()}", check=False).text.split()
+        kinds = self.git.run(
+            "cat-file", "--batch-check=%(objectname) %(objecttype)", input="\n".join(found).encode(), check=False
+        )
+        commits = [line.split()[0] for line in kinds.text.splitlines() if line.endswith(" commit")]
+        if not commits:
+            return "", "commit not found"
+        if len(commits) > 1:
+            return "", f"the id is ambiguous ({len(commits)} commits)"
+        if not self.git.run("merge-base", "--is-ancestor", commits[0], "HEAD", check=False).ok:
+            return "", "not in the history of the current branch"
+        return commits[0], ""
+
+    def added_by(self, commit: str) -> set[bytes]:
+        """Paths a commit brought into being."""
+        flags = ("-r", "--root", "--no-commit-id", "--no-renames", "--name-only", "-z", "--diff-filter=A")
+        return set(self.git.run("diff-tree", *flags, commit).fields())
+
+    def revert(self, commit: str) -> Reverted:
+        """One commit that undoes `commit`, or everything as it was and the reason."""
+        staged = self.git.run("diff", "--cached", "--name-only", "-z", "--no-renames", "HEAD").fields()
+        if staged:  # git refuses as well; asked first, since `abort` relies on an index that held nothing of a person's
+            return Reverted(f"other changes are staged: {', '.join(shown(os.fsdecode(n)) for n in staged[:NAMED])}")
+        before = self.git.text("rev-parse", "HEAD")
+        done = self.git.run("revert", "--no-edit", commit, check=False)
+        if done.ok:
+            return Reverted()
+        conflicts = self.conflicts()
+        self.abort(before)
+        if conflicts:
+            return Reverted(f"Merge conflict in {', '.join(conflicts[:NAMED])}", conflicts)
+        if b"nothing to commit" in done.out + done.err or b"nothing added to commit" in done.out + done.err:
+            return Reverted("nothing of it is left", empty=True)
+        return Reverted(_refusal(done))
+
+    def conflicts(self) -> tuple[str, ...]:
+        names = self.git.run("diff", "--name-only", "-z", "--diff-filter=U", check=False).fields()
+        return tuple(shown(os.fsdecode(name)) for name in names)
+
+    def abort(self, before: str) -> None:
+        """End a revert half-way; the index must have been HEAD's when it began. Raise `GitError` when HEAD is not `before`."""
+        if any((self.layout.git_dir / name).exists() for name in ("REVERT_HEAD", "sequencer")):
+            self.git.run("revert", "--abort")
+        elif not self.git.run("diff", "--cached", "--quiet", "HEAD", check=False).ok:
+            # Merged, but not committed (no identity), or `revert --no-commit`: git knows of nothing to abort.
+            self.git.run("reset", "--merge", "HEAD")
+        if self.git.text("rev-parse", "HEAD") != before:
+            raise GitError("a failed `git revert` moved HEAD", f"It was {before}.")
+
+
+def last_words(done: Done) -> str:
+    lines = [line for line in os.fsdecode(done.err).splitlines() if line.strip() and not line.startswith("hint:")]
+    return shown(lines[-1].removeprefix("error: ").removeprefix("fatal: ")) if lines else f"git exit {done.code}"
+
+
+def _refusal(done: Done) -> str:
+    """Why git did not even begin: the first line, and the files it names below it."""
+    lines = [line for line in os.fsdecode(done.err).splitlines() if not line.startswith("hint:")]
+    files = [shown(line.strip()) for line in lines if line.startswith("\t")]
+    told = [line for line in lines if line.strip() and not line.startswith("\t")]
+    if not told:
+        return f"git exit {done.code}"
+    first = next((line for line in told if line.startswith(("error: ", "fatal: "))), told[0])
+    first = shown(first.removeprefix("error: ").removeprefix("fatal: ").rstrip(":"))
+    return f"{first}: {', '.join(files[:NAMED])}" if files else first
