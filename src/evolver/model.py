@@ -73,6 +73,9 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int | None = None
     transient: bool = False  # rate limit, overload, network: not an attempt
     last_message: str = ""  # for completion promises; never written to the stream
+    agent: str = ""  # which one spoke: a fallback may have taken over
+    calls: int = 1  # how often an agent was started for this attempt; more than one: the others failed by themselves
+    waited_ms: int = 0  # between those calls
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +92,8 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes: int = 0
     tail: str = ""  # last bytes of the output, decoded and redacted; bounded
     survivors: tuple[int, ...] = ()  # pids that could not be killed: nothing may be restored under them
+    killed: int = 0  # descendants that had to be killed after the step ended
+    flaky: bool = False  # passed only on a retry
     report: AgentReport | None = None
 
     @property

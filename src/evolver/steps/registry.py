@@ -3,66 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from evolver.definition import CodegenSection, LoadedLoop, ValidatorSection
 from evolver.errors import UsageError
-from evolver.model import Codegen, Validator
+from evolver.model import Codegen, StepContext, Validator
+from evolver.sandbox import Need, Sandbox
+from evolver.steps.agents import AgentCodegen
 from evolver.steps.command import CommandCodegen, CommandValidator, Wrap, plain
+from evolver.steps.presets import find_preset
 from evolver.steps.python import PythonStep, check_target
+from evolver.steps.retry import RetryingCodegen, Touched
 from evolver.steps.runner import StepRunner
 
-Guarded = Callable[[bool, bool], Wrap]  # (whole sandbox, network) -> what goes around the argv
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the steps of a run are made from."""
+
+    loaded: LoadedLoop
+    runner: StepRunner
+    sandbox: Sandbox | None = None  # `sandbox.for_loop`
+    watch: Callable[[StepContext], Touched] | None = None  # tells whether an agent that crashed had changed anything
+
+    def wrap(self, need: Need) -> Wrap:
+        if need.nothing:
+            return plain
+        if self.sandbox is None:
+            raise ValueError("a step needs a sandbox and none was made")  # a caller's bug: never go on without
+        sandbox = self.sandbox
+        return lambda argv, context: sandbox.around(need, argv, context)
+
+    def codegen_need(self, home: tuple[str, ...] = ()) -> Need:
+        section = self.loaded.definition.codegen
+        return Need(whole=section.sandbox == "bwrap", network=section.network, home=home)
 
 
-def _no_sandbox(sandboxed: bool, network: bool) -> Wrap:
-    return plain
-
-
-def _command_codegen(loaded: LoadedLoop, section: CodegenSection, runner: StepRunner, wrap: Wrap) -> Codegen:
+def _command_codegen(parts: Parts, section: CodegenSection) -> Codegen:
     assert section.command is not None
-    return CommandCodegen(runner, section.command, section.timeout, section.grace, section.env, wrap)
+    wrap = parts.wrap(parts.codegen_need())
+    return CommandCodegen(parts.runner, section.command, section.timeout, section.grace, section.env, wrap)
 
 
-def _python_codegen(loaded: LoadedLoop, section: CodegenSection, runner: StepRunner, wrap: Wrap) -> Codegen:
+def _agent_codegen(parts: Parts, section: CodegenSection) -> Codegen:
+    assert section.agent is not None
+    agents: list[Codegen] = []
+    for name in (section.agent, *section.fallback):
+        preset = find_preset(name, parts.loaded.definition.agents)
+        # The section's own arguments are meant for the agent it names; another CLI would not know them.
+        args = section.args if name == section.agent else ()
+        wrap = parts.wrap(parts.codegen_need(preset.home))
+        agents.append(AgentCodegen(parts.runner, preset, section.timeout, section.grace, args, section.env, wrap))
+    return RetryingCodegen(tuple(agents), section.max_wait, parts.runner.interrupts, parts.watch)
+
+
+def _python_codegen(parts: Parts, section: CodegenSection) -> Codegen:
     assert section.callable is not None
     return PythonStep(
-        runner=runner,
+        runner=parts.runner,
         name="codegen",
         target=check_target(section.callable, "[codegen] callable"),
-        directory=loaded.directory,
+        directory=parts.loaded.directory,
         method="generate",
         timeout_ms=section.timeout,
         grace_ms=section.grace,
         env=section.env,
-        wrap=wrap,
+        wrap=parts.wrap(parts.codegen_need()),
     )
 
 
-def _command_validator(loaded: LoadedLoop, section: ValidatorSection, runner: StepRunner, wrap: Wrap) -> Validator:
+def _command_validator(parts: Parts, section: ValidatorSection) -> Validator:
     assert section.command is not None
-    return CommandValidator(runner, section.name, section.command, section.timeout, section.retries, env=section.env, wrap=wrap)
+    wrap = parts.wrap(Need(network=section.network))
+    return CommandValidator(
+        parts.runner, section.name, section.command, section.timeout, section.retries, env=section.env, wrap=wrap
+    )
 
 
-def _python_validator(loaded: LoadedLoop, section: ValidatorSection, runner: StepRunner, wrap: Wrap) -> Validator:
+def _python_validator(parts: Parts, section: ValidatorSection) -> Validator:
     assert section.callable is not None
     return PythonStep(
-        runner=runner,
+        runner=parts.runner,
         name=section.name,
         target=check_target(section.callable, f"[[validator]] {section.name}: callable"),
-        directory=loaded.directory,
+        directory=parts.loaded.directory,
         method="validate",
         timeout_ms=section.timeout,
         retries=section.retries,
         env=section.env,
-        wrap=wrap,
+        wrap=parts.wrap(Need(network=section.network)),
     )
 
 
-CODEGENS: Mapping[str, Callable[[LoadedLoop, CodegenSection, StepRunner, Wrap], Codegen]] = MappingProxyType(
-    {"command": _command_codegen, "callable": _python_codegen}
+CODEGENS: Mapping[str, Callable[[Parts, CodegenSection], Codegen]] = MappingProxyType(
+    {"command": _command_codegen, "callable": _python_codegen, "agent": _agent_codegen}
 )
-VALIDATORS: Mapping[str, Callable[[LoadedLoop, ValidatorSection, StepRunner, Wrap], Validator]] = MappingProxyType(
+VALIDATORS: Mapping[str, Callable[[Parts, ValidatorSection], Validator]] = MappingProxyType(
     {"command": _command_validator, "callable": _python_validator}
 )
 
@@ -75,15 +112,26 @@ def _chosen(section: CodegenSection | ValidatorSection, kinds: Mapping[str, obje
     return found[0]
 
 
-def build_codegen(loaded: LoadedLoop, runner: StepRunner, *, guarded: Guarded = _no_sandbox) -> Codegen:
-    """The loop's codegen. Raise `UsageError` when the section does not name exactly one."""
+def build_codegen(
+    loaded: LoadedLoop,
+    runner: StepRunner,
+    *,
+    sandbox: Sandbox | None = None,
+    watch: Callable[[StepContext], Touched] | None = None,
+) -> Codegen:
+    """The loop's codegen. Raise `UsageError` when the section does not name exactly one, or names an unknown agent."""
     section = loaded.definition.codegen
     kind = _chosen(section, CODEGENS, "[codegen]")
-    return CODEGENS[kind](loaded, section, runner, guarded(section.sandbox == "bwrap", section.network))
+    if kind != "agent":
+        given = [name for name in ("args", "fallback") if getattr(section, name)]
+        if given:
+            raise UsageError(f"[codegen] {given[0]}: goes with an agent, and {kind} is given", "Put it into the command.")
+    return CODEGENS[kind](Parts(loaded, runner, sandbox, watch), section)
 
 
-def build_validators(loaded: LoadedLoop, runner: StepRunner, *, guarded: Guarded = _no_sandbox) -> tuple[Validator, ...]:
+def build_validators(loaded: LoadedLoop, runner: StepRunner, *, sandbox: Sandbox | None = None) -> tuple[Validator, ...]:
     """The loop's validators, in its order. Raise `UsageError` for a name used twice."""
+    parts = Parts(loaded, runner, sandbox)
     built: list[Validator] = []
     seen: set[str] = set()
     for section in loaded.definition.validator:
@@ -91,6 +139,5 @@ def build_validators(loaded: LoadedLoop, runner: StepRunner, *, guarded: Guarded
         if not section.name.strip() or section.name in seen:
             raise UsageError(f"{where}: expected a name of its own", "Give every validator another name.")
         seen.add(section.name)
-        kind = _chosen(section, VALIDATORS, where)
-        built.append(VALIDATORS[kind](loaded, section, runner, guarded(False, section.network)))
+        built.append(VALIDATORS[_chosen(section, VALIDATORS, where)](parts, section))
     return tuple(built)

@@ -1,0 +1,139 @@
+"""What an agent CLI left to read: its output, line by line and bounded; and what words of failure mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+import msgspec
+
+LINE_LIMIT = 4 << 20  # a longer line is skipped: no report is that long
+MESSAGE_LIMIT = 64 << 10  # of an agent's last message that is kept
+REASON_LIMIT = 300
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A finished CLI, as a parser sees it."""
+
+    exit_code: int | None
+    log: Path  # everything it printed, both streams
+    tail: str  # the end of it
+    step_dir: Path  # where a preset told it to write files
+    rate_limit: str = ""  # a preset's own expression for "try again later"
+
+    def json_lines(self) -> Iterator[Json]:
+        """Every line that is a JSON object. Anything else (warnings, progress) is passed over."""
+        try:
+            file = self.log.open("rb")
+        except OSError:
+            return
+        with file:
+            while line := file.readline(LINE_LIMIT):
+                whole = line.endswith(b"\n") or len(line) < LINE_LIMIT
+                if not whole:
+                    while (more := file.readline(LINE_LIMIT)) and not more.endswith(b"\n"):
+                        pass
+                elif line.lstrip()[:1] == b"{":
+                    try:
+                        value = msgspec.json.decode(line)
+                    except (msgspec.DecodeError, UnicodeDecodeError):
+                        continue
+                    if isinstance(value, dict):
+                        yield value
+
+    def last_line(self) -> str:
+        """The last line with something on it, shortened."""
+        lines = [line.strip() for line in self.tail.splitlines() if line.strip()]
+        return short(lines[-1]) if lines else ""
+
+
+def short(text: str) -> str:
+    """One line for a reason."""
+    text = " ".join(text.split())
+    return text if len(text) <= REASON_LIMIT else text[: REASON_LIMIT - 1] + "…"
+
+
+def table(value: object, *path: str) -> Json:
+    """The object at `path`; an empty one when there is none."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def count(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def money(value: object) -> str | None:
+    """A decimal string, for there are no floats in the stream."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return format(amount, "f") if amount.is_finite() and amount >= 0 else None
+
+
+# Only ever matched against words of failure, never against a whole log: an agent may well work on a rate limiter.
+_TRANSIENT = re.compile(
+    r"""\b429\b | \b5(?:00|02|03|04|20|22|24|29)\b | too\ many\ requests | rate.?limit | overloaded | over\ capacity
+      | usage\ limit | hit\ your\ limit | quota\ exceeded | resource.?exhausted | server\ (?:is\ )?(?:busy|had\ an\ error)
+      | internal\ server\ error | service\ unavailable | bad\ gateway | temporarily\ unavailable | try\ again\ (?:in|later)
+      | connection\ (?:error|refused|reset|closed|aborted|timed\ out) | could\ not\ connect | fetch\ failed
+      | network\ (?:error|is\ unreachable) | econn(?:reset|refused|aborted) | etimedout | enotfound | eai_again
+      | socket\ hang\ up | stream\ (?:disconnected|error) | error\ sending\ request | (?:request|read)\ timed\ out
+      | apiconnectionerror | ratelimiterror | internalservererror | serviceunavailableerror | \btimeout\b
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+# The same words, but waiting does not help.
+_FINAL = re.compile(
+    r"insufficient.?quota|credit balance|billing|(?:invalid|missing|no).{0,10}api.?key|not logged in|log ?in|authenticat"
+    r"|unauthorized|unknown (?:option|argument)|unexpected argument|\b40[1345]\b",
+    re.IGNORECASE,
+)
+
+_RETRY_AFTER = re.compile(
+    r"""(?:retry[-_ ]?after(?:[-_ ]?(?P<unit0>ms))?["']?\s*[:=]?\s*["']?
+        | (?:try\ again|retry(?:ing)?|resets?)\ in\s+(?:about\s+)?)
+        (?P<n>\d+(?:\.\d+)?)\s*(?P<unit>ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)?\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_RESET_AT = re.compile(r"limit reached\|(\d{10})\b")  # seconds since 1970
+_UNIT_MS = {"ms": 1, "mi": 60_000, "m": 60_000, "s": 1000, "h": 3_600_000, "": 1000}
+
+
+def is_transient(words: str, own: str = "") -> bool:
+    """Whether waiting may help. `own`: a preset's expression, which counts before ours."""
+    if own and re.search(own, words, re.IGNORECASE | re.MULTILINE):
+        return True
+    return _TRANSIENT.search(words) is not None and not is_final(words)
+
+
+def is_final(words: str) -> bool:
+    """Whether trying again is certain to be useless: no credit, no key, a wrong option."""
+    return _FINAL.search(words) is not None
+
+
+def retry_after(words: str, now: float) -> int | None:
+    """Milliseconds to wait, when the words say so. `now` in seconds since 1970."""
+    if at := _RESET_AT.search(words):
+        return max(0, round((int(at[1]) - now) * 1000))
+    found = _RETRY_AFTER.search(words)
+    if found is None:
+        return None
+    unit = (found["unit0"] or found["unit"] or "").lower()
+    if unit.startswith("milli"):
+        unit = "ms"
+    return round(float(found["n"]) * _UNIT_MS[unit if unit in _UNIT_MS else unit[:1]])
