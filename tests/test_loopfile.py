@@ -126,7 +126,7 @@ def test_which_loop_is_run(tmp_path: Path) -> None:
     write(tmp_path, MINIMAL, "one.toml")
     assert load(tmp_path).name == "one"
     write(tmp_path, MINIMAL, "two/loop.toml")
-    with pytest.raises(UsageError, match="one, two|two, one"):
+    with pytest.raises(UsageError, match=r"one, two|two, one"):
         load(tmp_path)
     assert load(tmp_path, name="two").name == "two"
     assert load(tmp_path, {"EVOLVER_LOOP": "two"}).name == "two"

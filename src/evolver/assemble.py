@@ -19,6 +19,7 @@ import msgspec
 from evolver import guard, recovery
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop, LoopDefinition, RollbackSection
+from evolver.effects.runner import EffectRunner
 from evolver.errors import UsageError
 from evolver.events.ids import uuid7
 from evolver.events.log import SEGMENT_SIZE, EventLog, Listener
@@ -56,6 +57,7 @@ class Opened:
     log: EventLog
     workspace: Workspace
     recovered: recovery.Recovered | None
+    effects: Callable[[str], EffectRunner]  # of a run that is over, for compensating
 
 
 def plan(
@@ -138,11 +140,24 @@ def opened(
         log.listeners.extend(listeners)
         workspace = Workspace.open(layout, rollback=rollback, scope=scope, max_vault=settings.max_vault, env=env)
         recovered = None
+
+        def effects(run_id: str) -> EffectRunner:
+            return EffectRunner(
+                (),
+                emitter=log.bind(run_id),
+                layout=layout,
+                interrupts=Interrupts(),
+                approve="never",
+                env=env,
+                events=log.path,
+                redactor=lambda: redactor.stream() if redactor is not None else None,
+            )
+
         if read_lock(layout) is None:
-            recovered = recovery.recover(layout, log, workspace, rollback=rollback)
+            recovered = recovery.recover(layout, log, workspace, rollback=rollback, effects=effects)
             if refuse_held:
                 recovery.refuse_held(layout)
-        yield Opened(layout, settings, log, workspace, recovered)
+        yield Opened(layout, settings, log, workspace, recovered, effects)
 
 
 @contextmanager
@@ -188,10 +203,28 @@ def prepared(
             validators=validators if validators is not None else build_validators(loaded, runner),
             scratch=scratch,
             protected=guard.protected_globs(loaded, layout.root),
+            effects=_effects(planned, found, run_id, interrupts, redactor),
             on_output=on_output,
             restore_log=found.log.ensure_present,
         )
         yield Run(context, found.log, breaker=breaker, recovered=found.recovered)
+
+
+def _effects(planned: Plan, found: Opened, run_id: str, interrupts: Interrupts, redactor: Redactor) -> EffectRunner | None:
+    definition = planned.loaded.definition
+    if not definition.effect:
+        return None
+    return EffectRunner(
+        definition.effect,
+        emitter=found.log.bind(run_id),
+        layout=planned.layout,
+        interrupts=interrupts,
+        approve=definition.effects.approve,
+        env=planned.env,
+        loop=planned.loaded.name,
+        events=found.log.path,
+        redactor=redactor.stream,
+    )
 
 
 def stored_definition(layout: Layout, digest: str) -> LoopDefinition | None:

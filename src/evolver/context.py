@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from evolver.definition import LoadedLoop
+from evolver.effects.outcome import Compensation
 from evolver.events.types import Emitter
 from evolver.feedback import Feedback
 from evolver.interrupts import Interrupts
@@ -18,16 +19,12 @@ from evolver.worktree.values import Attempt
 from evolver.worktree.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True)
-class Compensation:
-    """How undoing the effects of an iteration went."""
-
-    ok: bool = True
-    reason: str = ""
-
-
 class Effects(Protocol):
     """What changes the world outside the worktree, and takes it back."""
+
+    def preflight(self) -> None:
+        """Raise `PreflightError` when a risky effect may not run."""
+        ...
 
     def run(self, when: str, context: StepContext) -> tuple[Verdict | None, bool]:
         """Verdict (None: nothing to do or all well) and whether a person is needed."""

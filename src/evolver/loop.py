@@ -60,6 +60,8 @@ class Run:
     def execute(self) -> RunReport:
         """Iterate until a condition holds. The stream has the end of it, whatever happens."""
         self.context.workspace.preflight(dirty=self.context.loaded.definition.loop.dirty)
+        if self.context.effects is not None:
+            self.context.effects.preflight()
         requests.clear(self.context.layout)
         with StopWatch(self.context.layout, self.context.interrupts):
             self._begin()

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from evolver import history
-from evolver.context import Compensation
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
+from evolver.effects.runner import EffectRunner
 from evolver.errors import HeldError, NotRestoredError
 from evolver.events.log import EventLog
 from evolver.events.reader import read_backwards
@@ -44,7 +44,7 @@ def recover(
     workspace: Workspace,
     *,
     rollback: RollbackSection,
-    compensate: Callable[[str], Compensation] | None = None,
+    effects: Callable[[str], EffectRunner],
 ) -> Recovered | None:
     """Finish a dead run; None when there is none. The caller holds the run lock, so an open run in the stream is a dead one.
 
@@ -53,7 +53,7 @@ def recover(
     dead = history.last_run(read_backwards(log.path))
     if dead is None or dead.state != "open":
         return None
-    return _Recovery(layout, log, workspace, rollback, compensate, dead).run()
+    return _Recovery(layout, log, workspace, rollback, effects(dead.run_id), dead).run()
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _Recovery:
     log: EventLog
     workspace: Workspace
     rollback: RollbackSection
-    compensate: Callable[[str], Compensation] | None
+    effects: EffectRunner
     dead: LastRun
 
     def run(self) -> Recovered:
@@ -73,10 +73,7 @@ class _Recovery:
                 "Stop them as the user they belong to, then run evolver again. Nothing was restored under them.",
             )
         iteration = self.dead.iteration
-        if iteration is None:
-            done = self._between(killed)
-        else:
-            done = self._inside(iteration, killed)
+        done = self._between(killed) if iteration is None else self._inside(iteration, killed)
         crash_point("recovery.done")
         return done
 
@@ -149,7 +146,7 @@ class _Recovery:
             already_skipped=iteration.skipped,
             loop=self.dead.loop,
             definition=self.dead.definition_hash,
-            compensate_effects=self.compensate,
+            compensate_effects=self.effects.compensate,
         )
         holding = mode is RollbackMode.NONE and attempt.changed
         state = IterationState(
@@ -158,6 +155,8 @@ class _Recovery:
             verdict=Verdict(Judgement.INCONCLUSIVE, reason),
             changed=attempt.changed,
         )
+        if holding and not self.effects.settle(iteration.iteration_id).ok:
+            state = state.but(effects_failed=True)
         state = rejection.run(state)
         if holding:
             self._tell(iteration, iteration.phase, "held", killed)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from evolver.context import ChangesUndo, Compensation
+from evolver.context import ChangesUndo
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
+from evolver.effects.outcome import Compensation
 from evolver.errors import EvolverError, ExitStatus, NotRestoredError
 from evolver.events.types import Emitter, RollbackFailed, RollbackFinished, RollbackSkipped, RollbackStarted, RunHeld
 from evolver.layout import Layout
@@ -71,6 +72,7 @@ class Rejection:
     restored: Restored = Restored()
     verified: Verified = Verified()
     problem: str = ""
+    _effects_left: tuple[str, ...] = ()
     _changes: ChangesUndo | None = None
     _report: dict[str, object] | None = None
 
@@ -131,6 +133,7 @@ class Rejection:
         if self.compensate_effects is None:
             return state
         done = self.compensate_effects(self.iteration_id)
+        self._effects_left = done.left
         if not done.ok:
             self.problem = done.reason
         return state.but(effects_failed=state.effects_failed or not done.ok)
@@ -160,7 +163,7 @@ class Rejection:
                     from_="rolling_back",
                     to="rolled_back",
                     verified=True,
-                    left=self.verified.left,
+                    left=(*self.verified.left, *self._effects_left),
                     rollback_ref=f"git:{self.baseline.pre_ref}",
                     stash_ref=self.preserved.stash,
                     attempt_ref=self.preserved.refs[0] if self.preserved.refs else None,
@@ -194,7 +197,7 @@ class Rejection:
                     from_="rolling_back",
                     to="rollback_failed",
                     verified=False,
-                    left=self.verified.left,
+                    left=(*self.verified.left, *self._effects_left),
                     leftovers=leftovers,
                     rollback_ref=f"git:{self.baseline.pre_ref}",
                     stash_ref=self.preserved.stash,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evolver.assemble import Opened, stored_definition
-from evolver.context import Compensation
 from evolver.definition import LoopDefinition
 from evolver.errors import ExitStatus, HeldError, UsageError
 from evolver.events.types import RunResumed
@@ -61,8 +60,8 @@ def refuse_agents(env: Mapping[str, str]) -> None:
 class Resume:
     """One resume lock being decided on. The worktree is locked, and a dead run is recovered."""
 
-    def __init__(self, opened: Opened, *, compensate: Callable[[str], Compensation] | None = None) -> None:
-        self.opened, self.compensate = opened, compensate
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
         self.layout: Layout = opened.layout
 
     def look(self) -> Held | None:
@@ -135,7 +134,7 @@ class Resume:
             recovering=mode is RollbackMode.HARD and bool(held.drifted),
             loop=lock.loop,
             definition=lock.definition,
-            compensate_effects=self.compensate,
+            compensate_effects=self.opened.effects(lock.run_id).compensate,
         )
         state = rejection.run(
             IterationState(

@@ -33,13 +33,18 @@ def verify_command(
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path(),
 ) -> None:
     """Check every byte of the stream. Exit 0 intact, 8 broken, 9 cannot tell."""
-    report = combine([_one(*job) for job in _jobs(files or [], directory)])
+    report = check(directory, files)
     if as_json:
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     else:
         sys.stdout.write("\n".join(tell(report)) + "\n")
     status = {"intact": ExitStatus.ACCEPTED, "broken": ExitStatus.LOG_BROKEN, "unknown": ExitStatus.CANNOT_TELL}[report.status]
     raise typer.Exit(int(status))
+
+
+def check(directory: Path, files: list[Path] | None = None) -> Report:
+    """Verify the named files, or the worktree's whole log."""
+    return combine([_one(*job) for job in _jobs(files or [], directory)])
 
 
 Job = tuple[list[Path], list[Anchor], bool, int | None]

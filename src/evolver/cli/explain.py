@@ -8,11 +8,8 @@ from typing import Annotated
 
 import typer
 
+from evolver.cli import pick
 from evolver.cli.events import find_stream
-from evolver.errors import UsageError
-from evolver.events.envelope import Envelope
-from evolver.events.reader import read_backwards
-from evolver.ui.timeline import Timeline, number_in
 from evolver.ui.views import RUNNING, IterationView, RunView, StepView
 from evolver.ui.words import clock, one_line, plural, short, took
 
@@ -29,44 +26,8 @@ def explain(
 ) -> None:
     """Retell one iteration: what it started from, what changed, who judged, what was undone, how that was proved."""
     stream = find_stream(directory)
-    run, found = _find(stream.path, iteration)
+    run, found = pick.iteration(stream.path, iteration)
     sys.stdout.write("\n".join(retell(run, found)) + "\n")
-
-
-def _find(path: Path, wanted: str) -> tuple[RunView, IterationView]:
-    run_id, slash, number_text = wanted.rpartition("/")
-    number = number_in(f"/{number_text}")
-    if number is None and wanted != "last":
-        raise UsageError(f"{wanted}: no iteration", "Give RUN_ID/N, N (of the last run) or `last`; `evolver log` lists them.")
-    run = _run_view(path, run_id if slash else None, any_iteration=wanted == "last")
-    found = run.iteration(number) if number is not None else (run.iterations[-1] if run.iterations else None)
-    if found is None:
-        raise UsageError(f"{wanted}: run {run.run_id} has no such iteration", "`evolver log` lists the iterations.")
-    return run, found
-
-
-def _run_view(path: Path, run_id: str | None, *, any_iteration: bool) -> RunView:
-    """One run, folded from its own events: read from the end to its `run.started`."""
-    events: list[Envelope] = []
-    chosen: str | None = None
-    for envelope in read_backwards(path):
-        if envelope.runid is None or (chosen is not None and envelope.runid != chosen):
-            continue
-        if chosen is None:
-            if run_id is not None and not envelope.runid.startswith(run_id):
-                continue
-            chosen = envelope.runid
-        events.append(envelope)
-        if envelope.name == "run.started":
-            if any_iteration and not any(e.iteration for e in events):
-                events, chosen = [], None  # a run that never got so far
-                continue
-            break
-    if not events:
-        raise UsageError(f"no run{f' {run_id}' if run_id else ''} in {path}", "`evolver log` lists the iterations.")
-    run = Timeline(reversed(events)).last()
-    assert run is not None
-    return run
 
 
 def retell(run: RunView, it: IterationView) -> list[str]:

@@ -152,10 +152,11 @@ def _list(prefix: str, lines: list[str], most: int = SHOWN) -> None:
 
 
 def _tell(decision: Decision) -> None:
+    stash = f", the attempt is stash {decision.stash[:10]}" if decision.stash else ""
     words = {
         "unchanged": "the tree equals the baseline; the lock is lifted",
         "kept": f"kept as {decision.commit}; the lock is lifted",
-        "rolled_back": f"rolled back and verified{', the attempt is stash ' + decision.stash[:10] if decision.stash else ''}; the lock is lifted",
+        "rolled_back": f"rolled back and verified{stash}; the lock is lifted",
         "undecided": "nothing changed; the lock stays",
         "not_restored": f"NOT RESTORED: {decision.detail}; the lock stays",
     }
