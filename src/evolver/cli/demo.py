@@ -1,0 +1,61 @@
+"""`evolver demo`: twenty real iterations on a scratch repository, without a model and without a network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command("demo")(demo)
+
+
+def demo(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIR]", help="An empty or new folder; a temporary one if left out.", show_default=False),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table at the end.")] = False,
+) -> None:
+    """Watch a loop work: a seeded mutator improves a small heuristic in a scratch repository."""
+    from evolver.assemble import plan, prepared
+    from evolver.demo import make_repository, scratch
+    from evolver.events.reader import read
+    from evolver.interrupts import Interrupts
+    from evolver.ui.progress import progress
+    from evolver.ui.tables import console, print_run
+    from evolver.ui.timeline import Timeline
+
+    root = scratch(directory)
+    make_repository(root)
+    planned = plan(root, name="demo")
+    if not quiet:
+        print(f"A scratch repository: {root}", flush=True)
+    with (
+        Interrupts() as interrupts,
+        progress(planned, as_json=False, quiet=quiet) as shown,
+        prepared(planned, interrupts, listeners=[shown.event], on_output=shown.output) as ready,
+    ):
+        report = ready.execute()
+    events = planned.layout.events(planned.settings.events)
+    run = Timeline(read(events, run=report.run_id)).run(report.run_id)
+    out = console()
+    if run is not None:
+        out.print()
+        print_run(run, out)
+    cd = f"cd {root}"
+    for line in (
+        "",
+        f"Events   {events}",
+        f"Try      {cd} && git log --oneline",
+        f"         {cd} && evolver show 1",
+        f"         {cd} && evolver audit verify",
+        f"         {cd} && evolver report -o report.html",
+        f"         {cd} && evolver run demo --rollback stash   # keep what fails",
+    ):
+        out.print(line, soft_wrap=True)
+    sys.stdout.flush()
+    raise typer.Exit(int(report.exit_code))
