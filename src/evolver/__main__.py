@@ -1,0 +1,5 @@
+"""`python -m evolver`."""
+
+from evolver.cli import main
+
+main()
