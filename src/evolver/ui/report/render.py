@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from typing import Any
 
 from evolver.ui import words
@@ -53,9 +54,9 @@ def _environment(*, html: bool) -> Any:
 
 
 def _cell(text: str) -> str:
-    """One Markdown table cell, in code quotes where it could mean something."""
-    flat = words.one_line(text, 120).replace("|", "\\|").replace("<", "&lt;")
-    return flat.replace("@", "@\N{ZERO WIDTH SPACE}")  # a pull request would notify whoever is named
+    """One Markdown table cell. It goes into a pull request: no link, no picture, no markup, nobody notified."""
+    flat = re.sub(r"([\\`*_\[\]|!~#])", r"\\\1", words.one_line(text, 120)).replace("<", "&lt;")
+    return flat.replace("@", "@\N{ZERO WIDTH SPACE}")
 
 
 def _detailed(report: Report) -> set[int]:
