@@ -29,12 +29,16 @@ from evolver.lock import run_lock
 from evolver.loop import Run
 from evolver.loopfile import from_json, load
 from evolver.model import Codegen, Validator
+from evolver.prompt import prompt_for
 from evolver.redact import Redactor
 from evolver.resume_lock import read as read_lock
+from evolver.sandbox import for_loop
 from evolver.settings import Override, Settings
 from evolver.settings import read as read_settings
 from evolver.steps.registry import build_codegen, build_validators
+from evolver.steps.registry import check as check_steps
 from evolver.steps.runner import StepRunner
+from evolver.steps.watch import touched_since
 from evolver.worktree.workspace import Workspace
 
 
@@ -75,7 +79,10 @@ def plan(
     settings = read_settings(env, layout.root / ".env")
     check_events(layout, settings)
     loaded = load(name, layout.root, settings, flags, validators, file=file)
-    return Plan(layout, settings, with_python(loaded), env)
+    loaded = with_python(loaded)
+    check_steps(loaded)
+    prompt_for(loaded)
+    return Plan(layout, settings, loaded, env)
 
 
 def check_events(layout: Layout, settings: Settings) -> None:
@@ -192,6 +199,8 @@ def prepared(
         scratch = Path(tempfile.mkdtemp(prefix=f"evolver-{run_id}-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         runner = StepRunner(interrupts, redactor, base=planned.env, withheld=frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"}))
+        sandbox = for_loop(loaded, layout, planned.env)
+        prompt = prompt_for(loaded)
         context = RunContext(
             run_id=run_id,
             loaded=loaded,
@@ -199,8 +208,10 @@ def prepared(
             workspace=found.workspace,
             events=found.log.bind(run_id),
             interrupts=interrupts,
-            codegen=codegen or build_codegen(loaded, runner),
-            validators=validators if validators is not None else build_validators(loaded, runner),
+            codegen=codegen
+            or build_codegen(loaded, runner, sandbox=sandbox, watch=lambda step: touched_since(layout.root, layout.git_dir)),
+            validators=validators if validators is not None else build_validators(loaded, runner, sandbox=sandbox),
+            render_prompt=prompt.for_iteration if prompt is not None else None,
             scratch=scratch,
             protected=guard.protected_globs(loaded, layout.root),
             effects=_effects(planned, found, run_id, interrupts, redactor),

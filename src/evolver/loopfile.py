@@ -103,7 +103,8 @@ def _apply(table: Table, overrides: Iterable[Override]) -> None:
         if section == "codegen" and key in _CODEGEN_KINDS:
             codegen = table.setdefault("codegen", {})
             if isinstance(codegen, dict):
-                for kind in _CODEGEN_KINDS:
+                other = codegen.get(key) != override.value
+                for kind in (*_CODEGEN_KINDS, *(("args", "fallback") if other else ())):  # another agent's arguments
                     codegen.pop(kind, None)
         _set(table, override.key, override.value)
 

@@ -245,6 +245,8 @@ class StepFinished(Event, frozen=True, kw_only=True):
     score: str | None = None
     killed: int = 0  # descendants that had to be killed at quiesce
     agent: str | None = None
+    calls: int = 1  # how often an agent was started; more than one: the others failed by themselves (rate limits)
+    waited_ms: int = 0  # between those calls
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: str | None = None

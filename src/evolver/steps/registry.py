@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 from evolver.definition import CodegenSection, LoadedLoop, ValidatorSection
 from evolver.errors import UsageError
+from evolver.interrupts import Interrupts
+from evolver.layout import Layout
 from evolver.model import Codegen, StepContext, Validator
 from evolver.sandbox import Need, Sandbox
 from evolver.steps.agents import AgentCodegen
@@ -112,6 +115,14 @@ def _chosen(section: CodegenSection | ValidatorSection, kinds: Mapping[str, obje
     return found[0]
 
 
+def check(loaded: LoadedLoop) -> None:
+    """Raise `UsageError` for steps that could not be built. Starts nothing, looks for nothing: for before the run."""
+    runner = StepRunner(Interrupts())
+    placeholder = Sandbox(program="", layout=Layout(Path(), Path(), Path(), Path()), home=Path())
+    build_codegen(loaded, runner, sandbox=placeholder)
+    build_validators(loaded, runner, sandbox=placeholder)
+
+
 def build_codegen(
     loaded: LoadedLoop,
     runner: StepRunner,
@@ -122,10 +133,6 @@ def build_codegen(
     """The loop's codegen. Raise `UsageError` when the section does not name exactly one, or names an unknown agent."""
     section = loaded.definition.codegen
     kind = _chosen(section, CODEGENS, "[codegen]")
-    if kind != "agent":
-        given = [name for name in ("args", "fallback") if getattr(section, name)]
-        if given:
-            raise UsageError(f"[codegen] {given[0]}: goes with an agent, and {kind} is given", "Put it into the command.")
     return CODEGENS[kind](Parts(loaded, runner, sandbox, watch), section)
 
 
