@@ -32,11 +32,11 @@ class _Deployment(msgspec.Struct, frozen=True):
 
 class _Status(msgspec.Struct, frozen=True):
     deployments: tuple[_Deployment, ...] = ()
-    transaction: msgspec.Raw | None = None  # what the daemon is doing right now
+    transaction: msgspec.Raw = msgspec.Raw(b"null")  # what the daemon is doing right now
 
     @property
     def busy(self) -> bool:
-        return self.transaction is not None and bytes(self.transaction) not in (b"null", b"[]", b"{}")
+        return bytes(self.transaction) not in (b"null", b"[]", b"{}")
 
 
 def _status(host: Host) -> _Status | str:
