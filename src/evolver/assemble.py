@@ -18,7 +18,7 @@ import msgspec
 
 from evolver import guard, recovery
 from evolver.context import RunContext
-from evolver.definition import LoadedLoop, LoopDefinition, RollbackSection
+from evolver.definition import LoadedLoop, RollbackSection
 from evolver.effects.runner import EffectRunner
 from evolver.errors import UsageError
 from evolver.events.ids import uuid7
@@ -27,7 +27,7 @@ from evolver.interrupts import Interrupts
 from evolver.layout import Layout, locate
 from evolver.lock import run_lock
 from evolver.loop import Run
-from evolver.loopfile import from_json, load
+from evolver.loopfile import load
 from evolver.model import Codegen, Validator
 from evolver.prompt import prompt_for
 from evolver.redact import Redactor
@@ -236,13 +236,3 @@ def _effects(planned: Plan, found: Opened, run_id: str, interrupts: Interrupts, 
         events=found.log.path,
         redactor=redactor.stream,
     )
-
-
-def stored_definition(layout: Layout, digest: str) -> LoopDefinition | None:
-    """The definition that was in force when a run started; None when it is gone."""
-    for folder in (layout.state, layout.lifeboat):
-        try:
-            return from_json((folder / "definitions" / f"{digest}.json").read_bytes())
-        except (OSError, msgspec.MsgspecError):
-            continue
-    return None

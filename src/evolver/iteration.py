@@ -10,27 +10,20 @@ import time
 from dataclasses import replace
 from decimal import Decimal
 
-from evolver import guard
+from evolver import guard, telling
 from evolver.context import RunContext
 from evolver.crash import crash_point
-from evolver.events.types import (
-    AlertControlChanged,
-    AlertRefsLeft,
-    IterationAccepted,
-    IterationAccepting,
-    IterationInspected,
-    IterationNoChange,
-    IterationStarted,
-)
+from evolver.events.types import AlertControlChanged, AlertRefsLeft, IterationAccepting
 from evolver.feedback import Feedback, failure_hash
 from evolver.machine import IterationState, Phase, next_phase, outcome
 from evolver.message import commit_message
 from evolver.model import Judgement, Outcome, StepContext, StepResult, Verdict
-from evolver.rejecting import NAMED, Rejection, text_path
+from evolver.rejecting import Rejection
 from evolver.stepping import run_codegen
 from evolver.stop import IterationResult, RunState
+from evolver.telling import NAMED
 from evolver.validating import Validation
-from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport
+from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Restored
 from evolver.worktree.workspace import AcceptRefused
 
 DIFF_LIMIT = 8 << 20  # bytes of diff that guards look at
@@ -82,19 +75,7 @@ class Iteration:
     def _baseline(self, state: IterationState) -> IterationState:
         crash_point("iteration.before_baseline")
         self.baseline = self.run.workspace.baseline(self.id)
-        self.run.events.emit(
-            IterationStarted(
-                from_="idle",
-                to="codegen",
-                iteration_id=self.id,
-                rollback_mode=str(state.mode),
-                pre_ref=self.baseline.pre_ref,
-                branch=self.baseline.branch,
-                baseline=self.baseline.fingerprint,
-                files=self.baseline.files,
-            ),
-            iteration=self.number,
-        )
+        self.run.events.emit(telling.started(self.id, state.mode, self.baseline), iteration=self.number)
         crash_point("iteration.started")
         self.context = self._context()
         self.validation = Validation(self.run, self.context, self.past.best, guard=self._guard_control)
@@ -127,24 +108,7 @@ class Iteration:
         self._guard_control()
         self.attempt = self.run.workspace.inspect(self.baseline, self.control)
         crash_point("iteration.inspected")
-        kinds = [str(c.kind) for c in self.attempt.changes]
-        self.run.events.emit(
-            IterationInspected(
-                iteration_id=self.id,
-                pre_ref=self.baseline.pre_ref,
-                post_ref=self.attempt.post_ref,
-                added=kinds.count("added"),
-                modified=kinds.count("modified"),
-                deleted=kinds.count("deleted"),
-                paths=tuple(text_path(c.path) for c in self.attempt.changes[:NAMED]),
-                commits=len(self.attempt.commits),
-                refs=tuple(r.name for r in self.attempt.refs[:NAMED]),
-                control=self.control.changed[:NAMED],
-                committable=self.attempt.committable,
-                patch_id=self.attempt.patch_id,
-            ),
-            iteration=self.number,
-        )
+        self.run.events.emit(telling.inspected(self.id, self.baseline, self.attempt), iteration=self.number)
         if self.attempt.refs_left:
             self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=self.attempt.refs_left), iteration=self.number)
         self.run.alert_pushed(self.id, self.number, self.attempt)
@@ -204,7 +168,9 @@ class Iteration:
             return state.but(verdict=Verdict(Judgement.FAIL, refused.reason, "accept"))
         crash_point("iteration.accepted")
         self.accepted = accepted
-        self.run.events.emit(self._accepted_event(accepted), iteration=self.number)
+        kept_in = str(self.run.layout.vault)
+        told = telling.accepted(self.id, self.baseline, self.attempt, accepted, self.validation.score, kept_in, self._elapsed())
+        self.run.events.emit(told, iteration=self.number)
         return state
 
     def _undo(self, state: IterationState) -> IterationState:
@@ -267,25 +233,6 @@ class Iteration:
         failing = self.validation.failing or self.codegen
         return failing.tail if failing is not None else ""
 
-    def _accepted_event(self, accepted: Accepted) -> IterationAccepted:
-        return IterationAccepted(
-            from_="accepting",
-            to="accepted",
-            iteration_id=self.id,
-            pre_ref=self.baseline.pre_ref,
-            commit=accepted.commit,
-            branch=self.baseline.branch,
-            paths=tuple(text_path(p) for p in accepted.paths[:NAMED]),
-            paths_total=len(accepted.paths),
-            insertions=self.attempt.insertions,
-            deletions=self.attempt.deletions,
-            squashed=accepted.squashed,
-            user_files=tuple(text_path(p) for p in accepted.user_files[:NAMED]),
-            user_files_kept=str(self.run.layout.vault) if accepted.user_files else "",
-            score=str(self.validation.score) if self.validation.score is not None else None,
-            duration_ms=self._elapsed(),
-        )
-
     def _elapsed(self) -> int:
         return round((time.monotonic() - self.started) * 1000)
 
@@ -316,17 +263,8 @@ class Iteration:
         return result, self.feedback.after(self.number, ended, verdict, output, stat)
 
     def _announce_no_change(self, state: IterationState) -> None:
-        restored = self.rejection.restored if self.rejection is not None else None
-        self.run.events.emit(
-            IterationNoChange(
-                from_="inspected",
-                to="no_change",
-                iteration_id=self.id,
-                pre_ref=self.baseline.pre_ref,
-                reason="the attempt left nothing to commit" if self.attempt.changed else "the attempt changed nothing",
-                restored=restored.written + restored.deleted if restored is not None else 0,
-                verified=state.verified is not False,
-                duration_ms=self._elapsed(),
-            ),
-            iteration=self.number,
+        done = self.rejection.restored if self.rejection is not None else Restored()
+        told = telling.no_change(
+            self.id, self.baseline, self.attempt, done.written + done.deleted, state.verified is not False, self._elapsed()
         )
+        self.run.events.emit(told, iteration=self.number)

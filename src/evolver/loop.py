@@ -10,22 +10,18 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
-
-import msgspec
 
 from evolver import history, requests, stop
 from evolver._version import __version__
 from evolver.context import RunContext
 from evolver.crash import crash_point
-from evolver.definition import LoadedLoop
 from evolver.errors import EvolverError, ExitStatus, NotRestoredError, PreflightError
 from evolver.events.log import EventLog, Genesis
 from evolver.events.reader import read_backwards
 from evolver.events.types import AlertStalled, BaselineValidated, RunFinished, RunPaused, RunStarted
 from evolver.feedback import Feedback
 from evolver.iteration import Iteration
-from evolver.layout import Layout
+from evolver.keeping import load_best, save_best, save_definition, sha256_text, validator_hashes
 from evolver.model import Outcome, StepContext
 from evolver.process import process_started
 from evolver.recovery import Recovered
@@ -97,7 +93,7 @@ class Run:
                 to="running",
                 loop=run.loaded.name,
                 definition_hash=run.loaded.digest,
-                validators_hash=_sha("".join(hashes)),
+                validators_hash=sha256_text("".join(hashes)),
                 version=__version__,
                 rollback_mode=str(definition.rollback.mode),
                 pre_ref=baseline.pre_ref,
@@ -233,46 +229,3 @@ class Run:
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-def _sha(text: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def validator_hashes(loaded: LoadedLoop) -> tuple[str, ...]:
-    """SHA-256 of each validator's argv (or callable name), for the genesis event."""
-    return tuple(
-        _sha(msgspec.json.encode(v.command if v.command is not None else v.callable).decode())
-        for v in loaded.definition.validator
-    )
-
-
-def save_definition(layout: Layout, loaded: LoadedLoop) -> None:
-    """Keep the definition beside the stream, by its hash: recovery and `resume` act by the one that was in force."""
-    from evolver.loopfile import to_json
-    from evolver.resume_lock import write_atomic
-
-    path = layout.state / "definitions" / f"{loaded.digest}.json"
-    if not path.exists():
-        write_atomic(path, to_json(loaded.definition))
-
-
-def _best_path(layout: Layout, loaded: LoadedLoop) -> Path:
-    """One best score for a loop and its judges: with other validators, scores do not compare."""
-    key = _sha(loaded.name + "".join(validator_hashes(loaded)) + str(loaded.definition.score))
-    return layout.state / "best" / f"{key[:32]}.txt"
-
-
-def load_best(layout: Layout, loaded: LoadedLoop) -> Decimal | None:
-    try:
-        return Decimal(_best_path(layout, loaded).read_text().strip())
-    except (OSError, ArithmeticError):
-        return None
-
-
-def save_best(layout: Layout, loaded: LoadedLoop, best: Decimal) -> None:
-    from evolver.resume_lock import write_atomic
-
-    write_atomic(_best_path(layout, loaded), f"{best}\n".encode())

@@ -24,10 +24,10 @@ from evolver.model import RollbackMode
 from evolver.resume_lock import ResumeLock
 from evolver.resume_lock import write as write_lock
 from evolver.rollback import STRATEGIES, Keeping
+from evolver.telling import NAMED, text_path
 from evolver.worktree.values import Attempt, Baseline, Preserved, Restored, Verified
 from evolver.worktree.workspace import Workspace
 
-NAMED = 100  # leftovers named in an event
 HELD_LINES = 20_000  # paths of a held attempt that the resume lock remembers
 
 
@@ -274,8 +274,3 @@ class Rejection:
 def held_lines(attempt: Attempt) -> tuple[str, ...]:
     """The attempt as it was when the loop stopped, a line a path, so that `resume` can say what drifted since."""
     return tuple(f"{c.kind} {text_path(c.path)} {c.digest}" for c in attempt.changes[:HELD_LINES])
-
-
-def text_path(path: bytes) -> str:
-    """A path for people and JSON: bytes that are no UTF-8 come out as `\\xff`."""
-    return path.decode("utf-8", "backslashreplace")

@@ -6,15 +6,17 @@ import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evolver.assemble import Opened, stored_definition
+from evolver.assemble import Opened
 from evolver.definition import LoopDefinition
 from evolver.errors import ExitStatus, HeldError, UsageError
 from evolver.events.types import RunResumed
+from evolver.keeping import stored_definition
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase
 from evolver.model import Judgement, RollbackMode, Verdict
-from evolver.rejecting import Rejection, held_lines, text_path
+from evolver.rejecting import Rejection, held_lines
 from evolver.resume_lock import ResumeLock, read, remove
+from evolver.telling import text_path
 from evolver.worktree.values import Attempt, Baseline, ChangeKind
 from evolver.worktree.workspace import AcceptRefused
 

@@ -10,9 +10,9 @@ from evolver import score as scoring
 from evolver.context import RunContext
 from evolver.definition import ValidatorSection
 from evolver.model import Judgement, StepContext, StepResult, Validator, Verdict
-from evolver.rejecting import text_path
 from evolver.stepping import run_step
 from evolver.steps.judge import judge
+from evolver.telling import text_path
 from evolver.worktree.values import Attempt
 
 
