@@ -47,8 +47,17 @@ class Layout:
     def step_logs(self) -> Path:
         return self.state / "steps"
 
+    @property
+    def stream_note(self) -> Path:
+        """Where a run that is not over says which stream it writes, when that is not the usual one."""
+        return self.state / "stream.path"
+
     def events(self, override: str | None = None) -> Path:
-        """The stream's path: `override` (EVOLVER_EVENTS), else in the state folder."""
+        """The stream's path: that of a run that died or is held, else `override` (EVOLVER_EVENTS), else in the state folder."""
+        try:
+            return Path(os.fsdecode(self.stream_note.read_bytes().rstrip(b"\n")))
+        except OSError:
+            pass
         return Path(override).expanduser().absolute() if override else self.state / "events.jsonl"
 
 

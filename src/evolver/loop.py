@@ -26,6 +26,7 @@ from evolver.model import Outcome, StepContext
 from evolver.process import process_started
 from evolver.recovery import Recovered
 from evolver.requests import STOP_SIGNAL, StopWatch
+from evolver.resume_lock import write_atomic
 from evolver.score import better
 from evolver.stop import RunState, Stop
 from evolver.validating import Validation
@@ -82,6 +83,8 @@ class Run:
         hashes = validator_hashes(run.loaded)
         self.log.genesis = Genesis(definition_hash=run.loaded.digest, validators=hashes, pre_ref=baseline.pre_ref)
         save_definition(run.layout, run.loaded)
+        if self.log.path.parent != run.layout.state:
+            write_atomic(run.layout.stream_note, os.fsencode(self.log.path) + b"\n")
         before = Decimal(0)
         if Decimal(definition.budget.cost_usd_per_day):
             midnight = datetime.now(UTC).strftime("%Y-%m-%dT00:00:00")
@@ -211,6 +214,7 @@ class Run:
         )
         crash_point("run.finished")
         if clean:
+            run.layout.stream_note.unlink(missing_ok=True)
             run.workspace.release()
         return RunReport(run.run_id, state, reason, code, self.head)
 

@@ -164,6 +164,7 @@ class Resume:
             run_id=held.lock.run_id,
         )
         remove(self.layout)
+        self.layout.stream_note.unlink(missing_ok=True)
         self.opened.workspace.release()
 
 
