@@ -29,10 +29,10 @@ def report(
     from datetime import datetime
 
     from evolver._version import __version__
-    from evolver.assemble import stored_definition
     from evolver.cli import pick
     from evolver.cli.audit import check
     from evolver.cli.events import find_stream
+    from evolver.keeping import stored_definition
     from evolver.ui.objects import Objects, output_tail
     from evolver.ui.report import model, render
     from evolver.ui.views import IterationView
