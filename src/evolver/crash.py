@@ -10,6 +10,7 @@ import os
 import signal
 
 CRASH_POINTS = (
+    "changes.write",
     "baseline.before",
     "baseline.objects",
     "baseline.vault",

@@ -23,6 +23,7 @@ from evolver.changes.report import Builder
 from evolver.changes.vault import Kept, Vault
 from evolver.errors import GitError
 
+_TOP = relative(BACKUPS)
 _PLAIN_PHASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
@@ -155,7 +156,7 @@ class Undo:
             if kept is None:
                 continue
             try:
-                self.root.write(item.path, self.vault.chunks(kept), item.mode, fallback=kept.mode)
+                self.root.write(item.path, self.vault.chunks(kept), item.mode, fallback=kept.mode, scratch=_TOP)
             except OSError as error:
                 self.report.error("files", f"Failed to restore {item.path.shown}: {error.strerror}")
             else:
@@ -252,16 +253,16 @@ class Undo:
 
     def remove_backups(self) -> None:
         """Only this log's own: other phases keep theirs in the same folder. Backups elsewhere stay where they are."""
-        top = relative(BACKUPS)
         folders: set[RelativePath] = set()
         for item in self.log.modified:
-            if not top.holds(item.backup):
+            if not _TOP.holds(item.backup):
                 continue
             self._quietly(self.root.unlink, item.backup)
             folders.update(_parents(item.backup))
         if self.log.recording is not None and self._exists(self.log.recording):
             self._quietly(self.root.remove_tree, self.log.recording)
-        for folder in sorted(folders | {top}, key=lambda p: -len(p.names)):
+        self.root.remove_temporaries(_TOP)
+        for folder in sorted(folders | {_TOP}, key=lambda p: -len(p.names)):
             self.root.remove_empty(folder)
 
     def remove_log(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
@@ -17,10 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evolver.changes.paths import RelativePath
+from evolver.crash import crash_point
 
 _DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block us
 CHUNK = 1 << 20
+_TEMPORARY = re.compile(r"\.evolver-[0-9a-f]{16}\.tmp")
 PERMISSIONS = 0o777  # never set-user-id, whatever a log says
 Identity = tuple[int, int]
 
@@ -119,13 +122,22 @@ class Root:
         finally:
             os.close(fd)
 
-    def write(self, path: RelativePath, chunks: Iterable[bytes], mode: int | None, fallback: int = 0o644) -> None:
+    def write(
+        self,
+        path: RelativePath,
+        chunks: Iterable[bytes],
+        mode: int | None,
+        fallback: int = 0o644,
+        scratch: RelativePath | None = None,
+    ) -> None:
         """Put a file there in one step, missing folders too. `mode` None: that of the file in its place, else `fallback`.
 
-        Raise `OSError`; then nothing has changed but folders that were missing.
+        The temporary file lies in the folder `scratch` when it is there and on the same filesystem, else beside the target:
+        what a kill leaves behind should lie where nobody minds. Raise `OSError`; then nothing has changed but folders that
+        were missing.
         """
         name = path.names[-1]
-        with self.parent(path, create=True) as parent:
+        with self.parent(path, create=True) as parent, self._scratch(scratch, parent) as workshop:
             present = _lstat(parent, name)
             if present is not None and stat.S_ISDIR(present.st_mode):
                 raise IsADirectoryError(errno.EISDIR, "a folder is in its place")
@@ -133,9 +145,11 @@ class Root:
                 regular = present is not None and stat.S_ISREG(present.st_mode)
                 mode = stat.S_IMODE(present.st_mode) if regular and present is not None else fallback
             temporary = f".evolver-{secrets.token_hex(8)}.tmp".encode()
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
+            crash_point("changes.write")
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=workshop)
             try:
                 try:
+                    crash_point("changes.write")
                     for chunk in chunks:
                         _write_all(fd, chunk)
                     if present is not None:
@@ -145,13 +159,49 @@ class Root:
                     os.fsync(fd)
                 finally:
                     os.close(fd)
-                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+                crash_point("changes.write")
+                os.rename(temporary, name, src_dir_fd=workshop, dst_dir_fd=parent)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=parent)
+                    os.unlink(temporary, dir_fd=workshop)
                 raise
+            crash_point("changes.write")
             with contextlib.suppress(OSError):  # some filesystems cannot sync a folder
                 os.fsync(parent)
+
+    @contextmanager
+    def _scratch(self, scratch: RelativePath | None, beside: int) -> Iterator[int]:
+        with contextlib.ExitStack() as stack:
+            if scratch is not None:
+                try:
+                    fd = self._enter(stack.enter_context(self.parent(scratch)), scratch.names[-1])
+                except OSError:
+                    yield beside
+                    return
+                stack.callback(os.close, fd)
+                if os.fstat(fd).st_dev == os.fstat(beside).st_dev:
+                    yield fd
+                    return
+            yield beside
+
+    def make_folder(self, path: RelativePath, mode: int = 0o777) -> None:
+        """Make a folder and those above it, where missing."""
+        with self.parent(path, create=True) as parent:
+            crash_point("changes.write")
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path.names[-1], mode, dir_fd=parent)
+            os.close(self._enter(parent, path.names[-1]))
+
+    def remove_temporaries(self, folder: RelativePath) -> None:
+        """What writes that were killed left in a scratch folder. Only while nobody else writes there."""
+        with contextlib.suppress(OSError), self.parent(folder) as parent:
+            fd = self._enter(parent, folder.names[-1])
+            try:
+                for name in os.listdir(fd):
+                    if _TEMPORARY.fullmatch(name):
+                        os.unlink(name, dir_fd=fd)
+            finally:
+                os.close(fd)
 
     def unlink(self, path: RelativePath) -> None:
         """Remove one name; a symlink itself, never what it points at."""

@@ -79,6 +79,10 @@ class Repository:
         """Does the index hold this path, or anything below it?"""
         return bool(self.git.run("ls-files", "-z", "--", self.full(path)).out)
 
+    def in_head(self, path: RelativePath) -> bool:
+        """Does the last commit hold this path, or anything below it?"""
+        return bool(self.git.run("ls-tree", "-z", "--name-only", "HEAD", "--", self.full(path), check=False).out)
+
     # ------------------------------------------------------------ commits
 
     def obstacle(self) -> str:
@@ -108,8 +112,12 @@ class Repository:
 
     def added_by(self, commit: str) -> set[bytes]:
         """Paths a commit brought into being."""
-        flags = ("-r", "--root", "--no-commit-id", "--no-renames", "--name-only", "-z", "--diff-filter=A")
-        return set(self.git.run("diff-tree", *flags, commit).fields())
+        return self.touched_by(commit, "--diff-filter=A")
+
+    def touched_by(self, commit: str, *flags: str) -> set[bytes]:
+        """Paths a commit changed, against each of its parents."""
+        always = ("-r", "-m", "--root", "--no-commit-id", "--no-renames", "--name-only", "-z")
+        return set(self.git.run("diff-tree", *always, *flags, commit).fields())
 
     def revert(self, commit: str) -> Reverted:
         """One commit that undoes `commit`, or everything as it was and the reason."""

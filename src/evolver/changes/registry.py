@@ -41,7 +41,7 @@ def _again(*argv: str) -> Revert:
 _DIST = Revert(How.REMOVE, ("rm", "-rf", "dist/"), "Removed build artifacts (dist/)")
 _UNSTAGE_ALL = Revert(How.UNSTAGE, ("git", "restore", "--staged", "--", "."), "Unstaged all files")
 _UNSTAGE = Revert(How.UNSTAGE, ("git", "restore", "--staged", "--", PATHS))
-_COMMITS = Revert(How.COMMITS, ("git", "revert", "--no-edit"))
+_COMMITS = Revert(How.COMMITS, ("git", "revert", "--no-edit", "{commit}"))
 
 # The command as executed, word by word; exact, with no options but those spelled out.
 REGISTRY: Mapping[str, Revert] = {

@@ -23,6 +23,7 @@ from evolver.changes.model import MAX_LOG_BYTES, ChangesLog, Refused
 from evolver.changes.parse import parse
 from evolver.changes.paths import BadPathError, RelativePath, relative, shown
 from evolver.changes.report import Builder, ChangesReport
+from evolver.changes.stream import announce
 from evolver.changes.vault import Vault
 from evolver.errors import BusyError
 from evolver.lock import run_lock
@@ -74,13 +75,16 @@ def rollback_changes(
     dry_run: bool = False,
     reverts: Mapping[str, tuple[str, ...]] | None = None,
     timeout_ms: int = COMMAND_TIMEOUT_MS,
+    tell: Callable[[ChangesReport], None] = lambda report: None,
 ) -> ChangesReport:
     """Undo what the log lists; the paths in it are relative to `root` (default: the log's own folder).
 
     `confirm` gets the question and answers it; None goes ahead without asking. `phase`: the log must be of this one.
     `strict` refuses unknown fields, `clean` removes the log after full success, `dry_run` stops before asking. `reverts`
-    adds to the registry (`[changes.revert]`). `timeout_ms`: for each command that is run. Raise `BusyError` when another
-    rollback, recorder or run is at work here; everything else is in the report.
+    adds to the registry (`[changes.revert]`). `timeout_ms`: for each command that is run. `tell` gets the report of what
+    was done before the event stream does (`changes.rolled_back`, where the worktree has a stream). Raise `BusyError` when
+    another rollback, recorder or run is at work here, `LogError` when the stream cannot be written, after everything was
+    done; all else is in the report.
     """
     builder = Builder(shown(phase) if phase is not None else UNKNOWN_PHASE)
     with ExitStack() as stack:
@@ -95,7 +99,7 @@ def rollback_changes(
         if confirm is not None and not confirm(confirmation(opened.log)):
             return builder.declined()
         stack.enter_context(_alone(opened))
-        if _read(Path(log_path), opened.root, opened.log_path) != opened.data:
+        if read_log(Path(log_path), opened.root, opened.log_path) != opened.data:
             return builder.refuse(f"Changes log at {shown(str(log_path))} was changed meanwhile; nothing was done")
         undo = Undo(
             root=opened.root,
@@ -113,7 +117,11 @@ def rollback_changes(
             undo.remove_backups()
             if clean:
                 undo.remove_log()
-        return builder.finish()
+        report = builder.finish()
+        tell(report)
+        if opened.repository is not None:
+            announce(opened.repository.layout, Path(log_path), report)
+        return report
 
 
 @contextmanager
@@ -129,7 +137,7 @@ def open_log(log_path: Path, root: Path | None, *, phase: str | None, strict: bo
             yield Refused((f"Changes log not found at {shown(str(log_path))}",))
             return
         inside = inside_root(log_path, folder)
-        data = _read(log_path, folder, inside)
+        data = read_log(log_path, folder, inside)
         parsed = parse(data, strict=strict) if isinstance(data, bytes) else data
         if isinstance(parsed, ChangesLog):
             if phase is not None and phase != parsed.phase:
@@ -152,11 +160,12 @@ def inside_root(path: Path, root: Root) -> RelativePath | None:
         return None
 
 
-def _read(log_path: Path, root: Root, inside: RelativePath | None) -> bytes | Refused:
+def read_log(log_path: Path, root: Root | None, inside: RelativePath | None) -> bytes | Refused:
+    """The log's bytes: a regular file, no link, of bounded size."""
     told = shown(str(log_path))
     try:
         with ExitStack() as stack:
-            if inside is not None:
+            if root is not None and inside is not None:
                 fd = stack.enter_context(root.open_regular(inside))
             else:
                 fd = os.open(log_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

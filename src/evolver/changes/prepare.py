@@ -1,0 +1,144 @@
+"""A changes log inside a loop, in two stages around the loop's own restore.
+
+    prepared = prepare(log_path, root, section, left_out=baseline.left_out)    # log and backups still exist
+    ...the worktree is restored, which removes them...
+    report = prepared.execute()                                                # before the tree is verified
+
+git and the vault put back everything they hold, exactly. So of the log only the rest is undone: commands, and files and
+artifacts in ignored folders that were beyond the baseline's budget. A backup is never written over a file of the baseline:
+the log is an agent's, the baseline is the user's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from evolver.changes.apply import Undo
+from evolver.changes.check import check
+from evolver.changes.files import Root
+from evolver.changes.gitwork import Repository
+from evolver.changes.model import ChangesLog, Refused
+from evolver.changes.parse import parse
+from evolver.changes.paths import BadPathError, RelativePath, relative, shown
+from evolver.changes.registry import How, match
+from evolver.changes.report import Builder, ChangesReport
+from evolver.changes.rollback import UNKNOWN_PHASE, inside_root, read_log
+from evolver.changes.vault import Vault
+from evolver.definition import ChangesSection
+
+
+@dataclass
+class PreparedRollback:
+    """What of a log is left for us, held outside the worktree. `execute` once; then the vault is gone."""
+
+    root: Path
+    refused: tuple[str, ...] = ()  # why nothing of the log will be undone
+    log: ChangesLog | None = None
+    _undo: Undo | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def execute(self) -> ChangesReport:
+        """Undo it. Never raises for what a log can contain: the report says what went wrong."""
+        with self._stack:
+            if self._undo is None:
+                return Builder(UNKNOWN_PHASE).refuse(*self.refused)
+            # What the filesystem said before the restore is no longer what it says.
+            errors = check(self._undo.root, self._undo.log, None)
+            if errors:
+                return self._undo.report.refuse(*errors)
+            self._undo.run()
+            return self._undo.report.finish()
+
+    def close(self) -> None:
+        """Without `execute`: let go of the vault."""
+        self._stack.close()
+
+
+def log_digest(log_path: Path) -> str | None:
+    """SHA-256 of a log as it is now, to tell later whether an attempt wrote it. None: there is none that can be read."""
+    data = read_log(log_path, None, None)
+    return hashlib.sha256(data).hexdigest() if isinstance(data, bytes) else None
+
+
+def prepare(
+    log_path: Path,
+    root: Path,
+    section: ChangesSection | None = None,
+    *,
+    left_out: Sequence[str] = (),
+    unchanged_since: str | None = None,
+) -> PreparedRollback | None:
+    """Read the attempt's log and take its backups. None: the attempt wrote none. Starts no child and changes nothing.
+
+    `left_out`: folders below `root` that the baseline does not hold, so that the restore leaves them alone. `unchanged_since`:
+    `log_digest` at the baseline; a log that is still the same tells of an earlier iteration. `section`: `[changes]`.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(Root.open(root, _git_folders(root)))
+        except OSError as error:
+            return PreparedRollback(root, (f"{shown(str(root))}: {error.strerror}",))
+        inside = inside_root(log_path, folder)
+        data = read_log(log_path, folder, inside)
+        if isinstance(data, Refused):
+            missing = data.errors[0].startswith("Changes log not found")
+            return None if missing else PreparedRollback(root, data.errors)
+        if unchanged_since is not None and hashlib.sha256(data).hexdigest() == unchanged_since:
+            return None
+        log = parse(data)
+        if isinstance(log, Refused):
+            return PreparedRollback(root, log.errors)
+        covered = _covered_by(left_out)
+        ours = _left_to_us(log, covered)
+        if errors := check(folder, ours, inside):
+            return PreparedRollback(root, errors, log)
+        report = Builder(shown(log.phase))
+        for line in log.warnings:
+            report.warn("log", line)
+        undo = Undo(
+            root=folder,
+            log=ours,
+            log_path=inside,
+            repository=None,
+            vault=stack.enter_context(Vault()),
+            report=report,
+            reverts=section.revert if section is not None else {},
+            covered=covered,
+        )
+        undo.read_backups()
+        return PreparedRollback(root, (), log, undo, stack.pop_all())
+
+
+def _git_folders(root: Path) -> tuple[Path, ...]:
+    repository = Repository.find(root)
+    return (repository.layout.git_dir, repository.layout.common_dir) if repository is not None else ()
+
+
+def _covered_by(left_out: Sequence[str]) -> Callable[[RelativePath], bool]:
+    folders = []
+    for text in left_out:
+        try:
+            folders.append(relative(text))
+        except BadPathError:
+            continue
+    return lambda path: not any(folder.holds(path) for folder in folders)
+
+
+def _left_to_us(log: ChangesLog, covered: Callable[[RelativePath], bool]) -> ChangesLog:
+    """Without what the restore puts back: covered paths, the index, commits."""
+    hows = {command: found.revert.how for command in log.commands if (found := match(command)) is not None}
+    return replace(
+        log,
+        modified=tuple(item for item in log.modified if not covered(item.path)),
+        created=tuple(entry for entry in log.created if not covered(entry.path)),
+        commands=tuple(c for c in log.commands if hows.get(c) not in (How.UNSTAGE, How.COMMITS)),
+        commits=(),
+        artifacts=tuple(entry for entry in log.artifacts if not covered(entry.path)),
+        plan_files=tuple(entry for entry in log.plan_files if not covered(entry.path)),
+        recording=None,
+        created_dirs=tuple(path for path in log.created_dirs if not covered(path)),
+    )

@@ -1,0 +1,155 @@
+"""`evolver changes`: roll back a changes log, write one, print what can be reverted."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evolver.errors import ExitStatus, UsageError
+
+if TYPE_CHECKING:
+    from evolver.changes.report import ChangesReport
+    from evolver.changes.reverts import Reverts
+
+ROLLBACK_EPILOG = """Examples:
+
+  evolver changes rollback .bug-changes.json --phase bug-fixing
+
+  evolver changes rollback .bug-changes.json --dry-run
+
+  evolver changes rollback .bug-changes.json --yes --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    from evolver.cli import record
+
+    changes = typer.Typer(no_args_is_help=True, help="Undo what a changes log lists; write such a log.")
+    changes.command("rollback", epilog=ROLLBACK_EPILOG)(rollback)
+    changes.command("commands")(commands)
+    record.register(changes)
+    app.add_typer(changes, name="changes")
+
+
+def rollback(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="The changes log, such as .bug-changes.json.", show_default=False)],
+    phase: Annotated[str | None, typer.Option("--phase", help="Refuse a log of another phase.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the log, say what would be done, do nothing.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on standard output.")
+    ] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="After full success remove the log as well.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a log with unknown fields.")] = False,
+    root: Annotated[
+        Path | None,
+        typer.Option("--root", help="What paths are relative to; the log's folder when not given.", show_default=False),
+    ] = None,
+    loop: Annotated[
+        str | None, typer.Option("--loop", help="Loop whose [changes.revert] counts; the worktree's own.", show_default=False)
+    ] = None,
+) -> None:
+    """Undo what a changes log lists: files, commands, commits, artifacts."""
+    from evolver.changes.rollback import rollback_changes
+
+    if not (yes or dry_run or sys.stdin.isatty()):
+        raise UsageError("no terminal to ask on, and no --yes: nothing was done", "Look with --dry-run, then give --yes.")
+    reverts = _reverts(log, root, loop, preview=dry_run)
+
+    def tell(report: ChangesReport) -> None:
+        _print(report, as_json=as_json)
+
+    report = rollback_changes(
+        log,
+        confirm=None if yes else _ask,
+        phase=phase,
+        root=root,
+        strict=strict,
+        clean=clean,
+        dry_run=dry_run,
+        reverts=reverts,
+        tell=tell,
+    )
+    raise typer.Exit(int(ExitStatus.ACCEPTED if report.success else ExitStatus.NOTHING_ACCEPTED))
+
+
+def _reverts(log: Path, root: Path | None, loop: str | None, *, preview: bool) -> Reverts:
+    """What the loop file adds to the registry. With `preview`, also says what would be done."""
+    from evolver.changes.plan import steps
+    from evolver.changes.reverts import named_reverts, own_reverts
+    from evolver.changes.rollback import Opened, open_log
+
+    with open_log(log, root, phase=None, strict=False) as opened:
+        if not isinstance(opened, Opened):
+            return {}  # the rollback itself says what is wrong with it
+        if loop is not None:
+            reverts = named_reverts(loop, opened.repository.layout.root if opened.repository else opened.root.path)
+        else:
+            reverts, problem = own_reverts(opened.repository, opened.log.commits)
+            if problem:
+                typer.echo(f"evolver: {problem}", err=True)
+        if preview:
+            for line in steps(opened, reverts):
+                typer.echo(line, err=True)
+    return reverts
+
+
+def _ask(question: str) -> bool:
+    """Only `yes` (or `y`) is yes; the end of the input is no."""
+    typer.echo(question + " ", nl=False, err=True)
+    return sys.stdin.readline().strip().lower() in ("yes", "y")
+
+
+def _print(report: ChangesReport, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(report.to_json())
+        return
+    for line in report.actions_taken:
+        typer.echo(line)
+    for kind, lines in (("warning", report.warnings), ("error", report.errors)):
+        for line in lines:
+            typer.echo(f"{kind}: {line}", err=True)
+    if report.user_declined:
+        typer.echo("Declined; nothing was done.", err=True)
+    elif not report.success:
+        typer.echo(f"Phase {report.phase!r} was not rolled back.", err=True)
+    else:
+        counts = f"{report.files_restored} restored, {report.files_deleted} deleted, {report.commands_reverted} commands, "
+        counts += f"{report.git_commits_reverted} commits, {report.artifacts_cleaned} artifacts"
+        typer.echo(f"Phase {report.phase!r}: {counts}, {len(report.warnings)} warnings, {len(report.errors)} errors.", err=True)
+
+
+def commands(
+    loop: Annotated[
+        str | None, typer.Option("--loop", help="Loop whose [changes.revert] is shown; the worktree's own.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON: command, argv, how, source.")] = False,
+) -> None:
+    """Print which commands can be reverted, and the exact words that do it."""
+    from evolver.changes.gitwork import Repository
+    from evolver.changes.registry import table
+    from evolver.changes.reverts import named_reverts, own_reverts
+
+    repository = Repository.find(Path.cwd())
+    if loop is not None:
+        reverts, problem = named_reverts(loop, repository.layout.root if repository else Path.cwd()), ""
+    else:
+        reverts, problem = own_reverts(repository, ())
+    if problem:
+        typer.echo(f"evolver: {problem}", err=True)
+    rows = list(table(reverts))
+    if as_json:
+        import json
+
+        shape = [{"command": line, "argv": list(r.argv), "how": str(r.how), "source": r.source} for line, r in rows]
+        typer.echo(json.dumps(shape, indent=2))
+        return
+    width = max(len(line) for line, _ in rows)
+    for line, revert in rows:
+        note = "" if revert.source == "built in" else f"  # {revert.source}"
+        typer.echo(f"{line:<{width}}  {shlex.join(revert.argv).replace(chr(39) + '{paths}' + chr(39), '{paths}')}{note}")
+    typer.echo("Anything else needs a person.", err=True)
