@@ -33,7 +33,7 @@ def message(origin: str, sequence: int, hash_: str) -> bytes:
     return f"{origin}\n{sequence}\n{hash_}\n".encode()
 
 
-def _keygen(*args: str, input: bytes = b"", cwd: Path | None = None) -> SimpleFinished:  # noqa: A002
+def _keygen(*args: str, input: bytes = b"", cwd: Path | None = None) -> SimpleFinished:
     program = shutil.which("ssh-keygen")
     if program is None:
         raise UsageError("ssh-keygen is not installed", "Install OpenSSH's client, or leave [audit] sign_key out.")

@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from evolver.events import lines, paths
 from evolver.events.reader import Cursor, Filter, Record
+from evolver.events.tailer import Tailer
 
 NET_MS = 700
 Stop = Callable[[], bool]
@@ -76,78 +76,8 @@ def follow(
     path: Path, wanted: Filter, *, stop: Stop, after: Cursor | None = None, note: Callable[[str], None] | None = None
 ) -> Iterator[Record]:
     """What is there, then what comes. Whole lines only; rotation loses and repeats nothing; a cut log is named and read on."""
-    reader = _Reader(path, note or (lambda _: None))
+    reader = Tailer(path, note or (lambda _: None))
     for _ in changes(path.parent, stop):
         for record in reader.new():
             if (after is None or after.is_past(record.envelope)) and wanted.wants(record.envelope):
                 yield record
-
-
-class _Reader:
-    """A place in the stream: an open segment, an offset, the last sequence seen."""
-
-    def __init__(self, path: Path, note: Callable[[str], None]) -> None:
-        self._path = path
-        self._note = note
-        self._fd = -1
-        self._offset = 0
-        self._sequence = 0
-
-    def new(self) -> Iterator[Record]:
-        """Every whole line that came since the last call."""
-        if self._fd < 0:
-            yield from self._catch_up()
-            return
-        yield from self._rest_of_open()
-        if not self._is_current():
-            # Rotated (or put back): what was still written to the old file is read, then the later ones.
-            yield from self._rest_of_open()
-            self._close()
-            yield from self._catch_up()
-
-    def _catch_up(self) -> Iterator[Record]:
-        """Everything after the last sequence seen, through all segments; then stand at the end of the open one."""
-        for file in paths.segments(self._path):
-            try:
-                fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # renamed meanwhile: the next wake-up sees it under its new name
-                break
-            self._close()
-            self._fd, self._offset = fd, 0
-            yield from self._rest_of_open()
-        if self._fd >= 0 and not self._is_current():
-            self._close()
-
-    def _rest_of_open(self) -> Iterator[Record]:
-        size = os.fstat(self._fd).st_size
-        if size < self._offset:
-            self._note(f"{self._path} was cut from {self._offset} to {size} bytes")
-            self._offset = 0
-        for line in lines.forwards(self._fd, self._offset, size):
-            self._offset += len(line) + 1
-            envelope = lines.ours(line)
-            if envelope is None:
-                self._note(f"{self._path}: a line that is no event was passed over")
-            elif envelope.sequence > self._sequence:
-                self._sequence = envelope.sequence
-                yield Record(line, envelope)
-            elif (
-                envelope.name == "segment.opened"
-                and envelope.sequence == 1
-                and self._offset == len(line) + 1
-                and self._sequence > 1
-            ):
-                self._note(f"{self._path} was replaced by a new stream")
-                self._sequence = 1
-                yield Record(line, envelope)
-
-    def _is_current(self) -> bool:
-        try:
-            return os.path.samestat(self._path.stat(), os.fstat(self._fd))
-        except FileNotFoundError:
-            return False
-
-    def _close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1

@@ -117,7 +117,7 @@ def read(
 def records(path: Path, wanted: Filter, *, after: Cursor | None = None, skipped: Skipped | None = None) -> Iterator[Record]:
     """Like `read`, with each event's line."""
     files = paths.segments(path)
-    for file in files[_first_needed(files, wanted.since, after) :]:
+    for file in files[first_needed(files, wanted.since, after) :]:
         with file.open("rb") as stream:
             fd = stream.fileno()
             for number, line in enumerate(lines.forwards(fd, 0, os.fstat(fd).st_size), 1):
@@ -129,13 +129,16 @@ def records(path: Path, wanted: Filter, *, after: Cursor | None = None, skipped:
                     yield Record(line, envelope)
 
 
-def _first_needed(files: list[Path], since: str | None, after: Cursor | None) -> int:
+def first_needed(files: list[Path], since: str | None, after: Cursor | None) -> int:
     """Segments that end before what is wanted are not opened: the first line of the next one tells."""
     if since is None and after is None:
         return 0
     for index in range(len(files) - 1, 0, -1):
-        with files[index].open("rb") as stream:
-            first = lines.first_line(stream.fileno())
+        try:
+            with files[index].open("rb") as stream:
+                first = lines.first_line(stream.fileno())
+        except FileNotFoundError:  # rotated meanwhile
+            continue
         envelope = lines.ours(first) if first is not None else None
         if envelope is None:
             continue

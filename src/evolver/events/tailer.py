@@ -1,0 +1,111 @@
+"""A place in the stream that moves on: what `events -f` and the sinks read new lines through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from evolver.events import lines, paths
+from evolver.events.reader import Cursor, Record, first_needed
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """After which line to go on: kept by a sink between runs. `offset` is a shortcut, checked before it is believed."""
+
+    sequence: int
+    hash: str
+    offset: int  # in the segment that holds the line
+
+
+class Tailer:
+    """An open segment, an offset, the last sequence seen. Whole lines only."""
+
+    def __init__(self, path: Path, note: Callable[[str], None] = lambda _: None, place: Place | None = None) -> None:
+        self._path = path
+        self._note = note
+        self._fd = -1
+        self._offset = 0
+        self._sequence = place.sequence if place is not None else 0
+        if place is not None:
+            self._go_to(place)
+
+    @property
+    def offset(self) -> int:
+        """After the line that `new` returned last."""
+        return self._offset
+
+    def close(self) -> None:
+        self._close()
+
+    def _go_to(self, place: Place) -> None:
+        """Open the segment whose bytes before `offset` end with that hash; without one, `new` searches by sequence."""
+        ending = f'"hash":"{place.hash}"}}\n'.encode()
+        for file in reversed(paths.segments(self._path)):
+            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            if place.offset >= len(ending) and os.pread(fd, len(ending), place.offset - len(ending)) == ending:
+                self._fd, self._offset = fd, place.offset
+                return
+            os.close(fd)
+
+    def new(self) -> Iterator[Record]:
+        """Every whole line that came since the last call."""
+        if self._fd < 0:
+            yield from self._catch_up()
+            return
+        yield from self._rest_of_open()
+        if not self._is_current():
+            # Rotated (or put back): what was still written to the old file is read, then the later ones.
+            yield from self._rest_of_open()
+            self._close()
+            yield from self._catch_up()
+
+    def _catch_up(self) -> Iterator[Record]:
+        """Everything after the last sequence seen, through all segments; then stand at the end of the open one."""
+        files = paths.segments(self._path)
+        for file in files[first_needed(files, None, Cursor(self._sequence)) :]:
+            try:
+                fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # renamed meanwhile: the next wake-up sees it under its new name
+                break
+            self._close()
+            self._fd, self._offset = fd, 0
+            yield from self._rest_of_open()
+        if self._fd >= 0 and not self._is_current():
+            self._close()
+
+    def _rest_of_open(self) -> Iterator[Record]:
+        size = os.fstat(self._fd).st_size
+        if size < self._offset:
+            self._note(f"{self._path} was cut from {self._offset} to {size} bytes")
+            self._offset = 0
+        for line in lines.forwards(self._fd, self._offset, size):
+            self._offset += len(line) + 1
+            envelope = lines.ours(line)
+            if envelope is None:
+                self._note(f"{self._path}: a line that is no event was passed over")
+            elif envelope.sequence > self._sequence:
+                self._sequence = envelope.sequence
+                yield Record(line, envelope)
+            elif (
+                envelope.name == "segment.opened"
+                and envelope.sequence == 1
+                and self._offset == len(line) + 1
+                and self._sequence > 1
+            ):
+                self._note(f"{self._path} was replaced by a new stream")
+                self._sequence = 1
+                yield Record(line, envelope)
+
+    def _is_current(self) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
