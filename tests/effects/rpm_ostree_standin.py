@@ -13,6 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
+State = dict[str, list[dict[str, object]]]
 STATE = Path(os.environ.get("RPM_OSTREE_STATE", "host.json"))
 
 
@@ -52,16 +53,14 @@ def deployment(number: int) -> dict[str, object]:
     return {"id": f"fedora-{checksum}.0", "checksum": checksum, "osname": "fedora", "serial": 0, "booted": number == 1}
 
 
-def change(state: dict[str, list[dict[str, object]]]) -> None:
+def change(state: State) -> None:
     deployments = state["deployments"]
-    pending = deployments and not deployments[0]["booted"] and any(d["booted"] for d in deployments[1:])
-    kept = deployments[1:] if pending else deployments
-    number = state.setdefault("made", [1])  # type: ignore[arg-type]  # a plain counter
-    number[0] = int(number[0]) + 1  # type: ignore[call-overload]
-    state["deployments"] = [deployment(int(number[0])), *kept]  # type: ignore[call-overload]
+    pending = not deployments[0]["booted"] and any(d["booted"] for d in deployments[1:])
+    made = max(2, 1 + max(int(str(d["checksum"]), 16) for d in deployments))
+    state["deployments"] = [deployment(made), *(deployments[1:] if pending else deployments)]
 
 
-def rollback(state: dict[str, list[dict[str, object]]]) -> None:
+def rollback(state: State) -> None:
     deployments = state["deployments"]
     at = next((i for i, d in enumerate(deployments) if d["booted"]), 0) or 1
     deployments.insert(0, deployments.pop(at))

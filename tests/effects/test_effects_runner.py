@@ -244,7 +244,6 @@ def test_output_is_kept_and_no_command_line_is_in_the_stream(world: World) -> No
 def test_odd_names_are_told_apart(world: World, tmp_path: Path) -> None:
     names = ["../../x", "a/b", "ä ö", "a_b", "a b"]
     runner = world.runner(
-        *(ledger(tmp_path, name=name) for name in ()),
         *(command(name, run="true", undo=f"echo {i} >> {tmp_path / 'ledger'}") for i, name in enumerate(names)),
     )
     assert runner.run("after_validate", world.context()) == (None, False)

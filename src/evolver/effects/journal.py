@@ -40,10 +40,13 @@ class Entry:
     outcome: str = ""  # why it is in its state, in words
     turn: int = 0  # counts from 0: a repair round runs it once more
 
+    @property
+    def name_hash(self) -> str:
+        return hashlib.sha256(self.effect.encode("utf-8", "backslashreplace")).hexdigest()
+
     def folder(self, root: Path) -> Path:
         """Where its plan and what it keeps aside are. The name is hashed: it may hold anything."""
-        name = hashlib.sha256(self.effect.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-        return folder_of(root, self.iteration_id) / f"{name}-{self.turn}"
+        return folder_of(root, self.iteration_id) / f"{self.name_hash[:16]}-{self.turn}"
 
 
 def folder_of(root: Path, iteration_id: str) -> Path:

@@ -62,7 +62,8 @@ class Surroundings:
 
     def log(self, entry: Entry, what: str) -> Path:
         run_id, _, number = entry.iteration_id.rpartition("/")
-        safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in entry.effect)
+        safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in entry.effect)
+        safe = safe if safe == entry.effect else f"{safe}-{entry.name_hash[:8]}"  # `a b` and `a/b` are two effects
         turn = f".{entry.turn}" if entry.turn else ""
         return self.layout.step_logs / run_id / number / f"effect-{safe}{turn}{what}.log"
 
