@@ -113,12 +113,18 @@ class Writer:
         self.step(number, "codegen", "pass", "exit 0", kind="codegen")
         self._inspected(number, "a.txt")
         self.step(number, "tests", "fail" if not reason.startswith("score") else "pass", reason)
-        common = {"iteration_id": iteration_id, "rollback_mode": self.mode, "pre_ref": self.head, "post_ref": self.head}
-        self.bound.emit(ev.RollbackStarted(from_="rejected", to="rolling_back", reason=reason, **common), iteration=number)
+        self.bound.emit(
+            ev.RollbackStarted(
+                from_="rejected", to="rolling_back", reason=reason, iteration_id=iteration_id, rollback_mode=self.mode,
+                pre_ref=self.head, post_ref=self.head,
+            ),
+            iteration=number,
+        )  # fmt: skip
         self.bound.emit(
             ev.RollbackFinished(
                 from_="rolling_back", to="rolled_back", reason=reason, verified=verified, left=(), restored=1, deleted=0,
-                rollback_ref=f"git:{self.head}", stash_ref=stash, duration_ms=12, **common,
+                rollback_ref=f"git:{self.head}", stash_ref=stash, duration_ms=12, iteration_id=iteration_id,
+                rollback_mode=self.mode, pre_ref=self.head, post_ref=self.head,
             ),
             iteration=number,
         )  # fmt: skip
@@ -147,7 +153,8 @@ class Writer:
         self.bound.emit(
             ev.RunFinished(
                 from_="running", to="finished", reason=reason, detail=detail, exit_code=code, iterations=sum(self.counts.values()),
-                **self.counts, head=self.head, duration_ms=1, best_score=best,
+                accepted=self.counts["accepted"], no_change=self.counts["no_change"], rolled_back=self.counts["rolled_back"],
+                held=self.counts["held"], head=self.head, duration_ms=1, best_score=best,
             )
         )  # fmt: skip
         return self.close()

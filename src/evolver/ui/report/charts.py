@@ -9,8 +9,8 @@ from evolver.ui import words
 from evolver.ui.views import RunView
 
 MOST_DOTS = 150  # above it dots hide the line, and each one costs 150 bytes
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_HINTS = re.compile(r"<desc[^>]*>.*?</desc>", re.DOTALL)  # for pygal's own script, which is not there
+# Comments, pygal's configuration script, and the hints for its tooltips: the page has no use for them.
+_SURPLUS = re.compile(r"<!--.*?-->|<script.*?</script>|<desc[^>]*>.*?</desc>", re.DOTALL)
 
 
 def _style() -> Any:
@@ -47,7 +47,7 @@ def _render(name: str, y_title: str, series: list[tuple[str, list[tuple[int, flo
     chart.x_value_formatter = lambda x: f"{x:.0f}"
     for title, points, dots in series:
         chart.add(title, points, show_dots=dots and len(points) <= MOST_DOTS, stroke=not dots or len(points) > MOST_DOTS)
-    svg = _HINTS.sub("", _COMMENT.sub("", chart.render(is_unicode=True)))
+    svg = _SURPLUS.sub("", chart.render(is_unicode=True))
     return svg.replace("<svg ", f'<svg role="img" aria-label="{name} per iteration" ', 1)
 
 
