@@ -137,10 +137,11 @@ class Undo:
     def _note_present(self) -> None:
         """A created file that a revert removes was deleted by us; one that was gone before deserves a warning."""
         for entry in (*self.log.created, *self.log.artifacts, *self.log.plan_files):
-            if self._exists(entry.path):
+            if self.exists(entry.path):
                 self._before.add(entry.path.names)
 
-    def _exists(self, path: RelativePath) -> bool:
+    def exists(self, path: RelativePath) -> bool:
+        """Is anything there? What cannot be looked at counts as not there."""
         try:
             return self.root.status(path) is not None
         except OSError:
@@ -259,7 +260,7 @@ class Undo:
                 continue
             self._quietly(self.root.unlink, item.backup)
             folders.update(_parents(item.backup))
-        if self.log.recording is not None and self._exists(self.log.recording):
+        if self.log.recording is not None and self.exists(self.log.recording):
             self._quietly(self.root.remove_tree, self.log.recording)
         self.root.remove_temporaries(_TOP)
         for folder in sorted(folders | {_TOP}, key=lambda p: -len(p.names)):

@@ -26,7 +26,7 @@ from evolver.changes.parse import parse
 from evolver.changes.paths import BadPathError, RelativePath, relative, shown
 from evolver.changes.registry import How, match
 from evolver.changes.report import Builder, ChangesReport
-from evolver.changes.rollback import UNKNOWN_PHASE, inside_root, read_log
+from evolver.changes.rollback import UNKNOWN_PHASE, Opened, inside_root, open_log, read_log
 from evolver.changes.vault import Vault
 from evolver.definition import ChangesSection
 
@@ -38,6 +38,8 @@ class PreparedRollback:
     root: Path
     refused: tuple[str, ...] = ()  # why nothing of the log will be undone
     log: ChangesLog | None = None
+    covered: Callable[[RelativePath], bool] = lambda path: True
+    present: frozenset[tuple[bytes, ...]] = frozenset()  # created files and artifacts that the attempt had left
     _undo: Undo | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -50,8 +52,21 @@ class PreparedRollback:
             errors = check(self._undo.root, self._undo.log, None)
             if errors:
                 return self._undo.report.refuse(*errors)
+            self._tell_restored(self._undo)
             self._undo.run()
             return self._undo.report.finish()
+
+    def _tell_restored(self, undo: Undo) -> None:
+        """What the restore has undone of the log already; looked at, not believed."""
+        assert self.log is not None
+        for item in self.log.modified:
+            if self.covered(item.path) and undo.exists(item.path):
+                undo.report.did("files", f"Restored {item.path.shown} from the baseline")
+        lists = (("created", "Deleted", self.log.created), ("artifacts", "Removed artifact", self.log.artifacts))
+        for section, verb, entries in (*lists, ("artifacts", "Removed plan file", self.log.plan_files)):
+            for entry in entries:
+                if self.covered(entry.path) and entry.path.names in self.present and not undo.exists(entry.path):
+                    undo.report.did(section, f"{verb} {entry.path.shown}")
 
     def close(self) -> None:
         """Without `execute`: let go of the vault."""
@@ -110,7 +125,25 @@ def prepare(
             covered=covered,
         )
         undo.read_backups()
-        return PreparedRollback(root, (), log, undo, stack.pop_all())
+        entries = (*log.created, *log.artifacts, *log.plan_files)
+        present = frozenset(entry.path.names for entry in entries if undo.exists(entry.path))
+        return PreparedRollback(root, (), log, covered, present, undo, stack.pop_all())
+
+
+def discard_log(log_path: Path, root: Path) -> None:
+    """The attempt was accepted: its log and the backups it names are of no more use. A log that is refused stays."""
+    with open_log(log_path, root, phase=None, strict=False) as opened, Vault() as vault:
+        if isinstance(opened, Opened):
+            undo = Undo(
+                root=opened.root,
+                log=opened.log,
+                log_path=opened.log_path,
+                repository=None,
+                vault=vault,
+                report=Builder(shown(opened.log.phase)),
+            )
+            undo.remove_backups()
+            undo.remove_log()
 
 
 def _git_folders(root: Path) -> tuple[Path, ...]:

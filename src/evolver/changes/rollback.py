@@ -87,20 +87,25 @@ def rollback_changes(
     done; all else is in the report.
     """
     builder = Builder(shown(phase) if phase is not None else UNKNOWN_PHASE)
+
+    def told(report: ChangesReport) -> ChangesReport:
+        tell(report)
+        return report
+
     with ExitStack() as stack:
         opened = stack.enter_context(open_log(Path(log_path), root, phase=phase, strict=strict))
         if isinstance(opened, Refused):
-            return builder.refuse(*opened.errors)
+            return told(builder.refuse(*opened.errors))
         builder.phase = shown(opened.log.phase)
         for line in opened.log.warnings:
             builder.warn("log", line)
         if dry_run:
-            return builder.finish()
+            return told(builder.finish())
         if confirm is not None and not confirm(confirmation(opened.log)):
-            return builder.declined()
+            return told(builder.declined())
         stack.enter_context(_alone(opened))
         if read_log(Path(log_path), opened.root, opened.log_path) != opened.data:
-            return builder.refuse(f"Changes log at {shown(str(log_path))} was changed meanwhile; nothing was done")
+            return told(builder.refuse(f"Changes log at {shown(str(log_path))} was changed meanwhile; nothing was done"))
         undo = Undo(
             root=opened.root,
             log=opened.log,
@@ -117,8 +122,7 @@ def rollback_changes(
             undo.remove_backups()
             if clean:
                 undo.remove_log()
-        report = builder.finish()
-        tell(report)
+        report = told(builder.finish())
         if opened.repository is not None:
             announce(opened.repository.layout, Path(log_path), report)
         return report
