@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from evolver.cli.events import find_stream
+from evolver.cli.stream import find_stream
 from evolver.errors import EvolverError, ExitStatus, PreflightError
 from evolver.events import files as log_files
 from evolver.events import paths

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import select
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
+from evolver.cli.stream import find_stream
 from evolver.durations import Duration
-from evolver.errors import PreflightError, UsageError
-from evolver.events import paths
+from evolver.errors import UsageError
 from evolver.events.reader import Cursor, Filter, Record, records
-from evolver.layout import Layout, locate
-from evolver.settings import read as read_settings
 
 
 def register(app: typer.Typer) -> None:
@@ -27,30 +24,6 @@ def register(app: typer.Typer) -> None:
     app.command("events")(events)
     audit.register(app)
     explain.register(app)
-
-
-class Stream(NamedTuple):
-    """Where a worktree's log is. `layout` None: named by EVOLVER_EVENTS, outside any worktree."""
-
-    path: Path
-    layout: Layout | None
-    lifeboat: Path | None
-
-
-def find_stream(directory: Path, env: Mapping[str, str] = os.environ) -> Stream:
-    """The log to read: EVOLVER_EVENTS, else the worktree's, else what the lifeboat holds of it. Raise `PreflightError`."""
-    try:
-        layout = locate(directory, env)
-    except PreflightError:
-        named = env.get("EVOLVER_EVENTS")
-        if not named:
-            raise
-        return Stream(Path(named).expanduser().absolute(), None, None)
-    path = layout.events(read_settings(env, layout.root / ".env").events)
-    kept = layout.lifeboat / path.name
-    if not paths.segments(path) and kept.exists():
-        return Stream(kept, layout, layout.lifeboat)
-    return Stream(path, layout, layout.lifeboat)
 
 
 def when(text: str | None, option: str) -> str | None:

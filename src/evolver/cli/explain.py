@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from evolver.cli import pick
-from evolver.cli.events import find_stream
+from evolver.cli.stream import find_stream
 from evolver.ui.views import RUNNING, IterationView, RunView, StepView
 from evolver.ui.words import clock, one_line, plural, short, took
 

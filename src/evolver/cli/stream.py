@@ -1,0 +1,37 @@
+"""Which log a command reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from evolver.errors import PreflightError
+from evolver.events import paths
+from evolver.layout import Layout, locate
+from evolver.settings import read as read_settings
+
+
+class Stream(NamedTuple):
+    """Where a worktree's log is. `layout` None: named by EVOLVER_EVENTS, outside any worktree."""
+
+    path: Path
+    layout: Layout | None
+    lifeboat: Path | None
+
+
+def find_stream(directory: Path, env: Mapping[str, str] = os.environ) -> Stream:
+    """The log to read: EVOLVER_EVENTS, else the worktree's, else what the lifeboat holds of it. Raise `PreflightError`."""
+    try:
+        layout = locate(directory, env)
+    except PreflightError:
+        named = env.get("EVOLVER_EVENTS")
+        if not named:
+            raise
+        return Stream(Path(named).expanduser().absolute(), None, None)
+    path = layout.events(read_settings(env, layout.root / ".env").events)
+    kept = layout.lifeboat / path.name
+    if not paths.segments(path) and kept.exists():
+        return Stream(kept, layout, layout.lifeboat)
+    return Stream(path, layout, layout.lifeboat)
