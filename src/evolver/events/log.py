@@ -74,6 +74,7 @@ class EventLog:
         self.listeners: list[Listener] = []  # called with each line after it is on disk, in order, the lock held
         self.after: list[Callable[[], None]] = []  # called after each `emit`, the lock free: these may emit themselves
         self._in_after = False
+        self._notes: list[LogRecovered] = []  # of the opening, not written yet
 
     @classmethod
     def open(
@@ -121,6 +122,7 @@ class EventLog:
         """Append one event and sync it; the envelope as written. Raise `LogError`."""
         with self._locked():
             self._reconcile()
+            self._tell_notes()
             self._make_room()
             written = self._append(event, run_id, iteration)
         if not self._in_after:
@@ -259,8 +261,9 @@ class EventLog:
             self._head = found.tampered.head
             self._report(found.tampered)
         self._head = found.head
+        self._notes = list(dict.fromkeys([*self._notes, *found.recovered]))
         if found.head is None:
-            return
+            return  # the first `emit` makes the log, and tells the notes
         if found.open:
             self._fd = open_segment(self.path)
         if self._mirror is not None:
@@ -269,9 +272,12 @@ class EventLog:
             self._head = msgspec.structs.replace(
                 found.head, stamp=Stamp.of(os.fstat(self._fd)), folder=self.path.parent.stat().st_ino
             )
-        for note in found.recovered:
+        self._tell_notes()
+
+    def _tell_notes(self) -> None:
+        while self._notes:
             self._make_room()
-            self._append(note)
+            self._append(self._notes.pop(0))
 
     def _reconcile(self) -> None:
         """Compare the log with what we wrote last, and adopt, put back or report."""

@@ -50,8 +50,8 @@ def find_end(path: Path, mirror: Mirror | None) -> End:
         if kept is not None:
             # A new clone in an old place: nothing is wrong, and the trail says where the old stream ended.
             reason = f"a new stream; an earlier one here ended at sequence {kept.sequence} with hash {kept.hash}"
-            return End(None, recovered=(LogRecovered(torn_bytes=0, kept_as="", reason=reason),))
-        return End(None)
+            notes.append(LogRecovered(torn_bytes=0, kept_as="", reason=reason))
+        return End(None, recovered=tuple(notes))
     head, is_open = found
     if beside is not None and beside.log != head.log:
         return End(None, tampered=_against(beside, "replaced", f"the file belongs to another stream, {head.log}"))
