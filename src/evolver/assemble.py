@@ -19,6 +19,7 @@ import msgspec
 from evolver import guard, recovery
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop, RollbackSection
+from evolver.effects.plan import plans as effect_plans
 from evolver.effects.runner import EffectRunner
 from evolver.errors import UsageError
 from evolver.events.ids import uuid7
@@ -82,6 +83,7 @@ def plan(
     loaded = with_python(loaded)
     check_steps(loaded)
     prompt_for(loaded)
+    effect_plans(loaded.definition.effect)
     return Plan(layout, settings, loaded, env)
 
 
@@ -108,6 +110,7 @@ def with_python(loaded: LoadedLoop) -> LoadedLoop:
         definition,
         codegen=change(definition.codegen, command=filled(definition.codegen.command)),
         validator=tuple(change(v, command=filled(v.command)) for v in definition.validator),
+        effect=tuple(change(e, run=filled(e.run), undo=filled(e.undo)) for e in definition.effect),
     )
     return change(loaded, definition=definition)
 

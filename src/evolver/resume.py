@@ -29,6 +29,7 @@ class Held:
     baseline: Baseline
     attempt: Attempt
     drifted: tuple[str, ...]  # what a person (or anything else) changed since the stop
+    effects: tuple[str, ...] = ()  # outside the worktree, in force, and reverted by rolling back
 
     def restores(self) -> tuple[str, ...]:
         """Paths that rolling back would write again."""
@@ -78,7 +79,8 @@ class Resume:
         attempt = workspace.inspect(baseline, control)
         now, then = set(held_lines(attempt)), set(lock.held)
         drifted = tuple(sorted(now ^ then))
-        return Held(lock, baseline, attempt, drifted)
+        effects = self.opened.effects(lock.run_id).standing(lock.iteration_id)
+        return Held(lock, baseline, attempt, drifted, effects)
 
     def leave(self, held: Held) -> Decision:
         """Decide nothing: the tree stays as it is, and so does the lock."""

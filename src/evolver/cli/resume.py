@@ -97,7 +97,7 @@ def _decide(deciding: Resume, held: Held, keep: bool, rollback: str | None, note
     if dry_run:
         _show_plan(held)
         return deciding.leave(held)
-    if not held.attempt.changed:
+    if not held.attempt.changed and not held.effects:
         return deciding.unchanged(held, note)
     if not keep and rollback is None:
         _show(held)
@@ -123,6 +123,9 @@ def _show(held: Held) -> None:
     if held.drifted:
         print("changed since the loop stopped:")
         _list("  ", sorted({line.split(" ", 2)[1] for line in held.drifted}))
+    if held.effects:
+        print("effects outside the worktree that are in force; --rollback reverts them, --keep keeps them:")
+        _list("  ", list(held.effects))
     print("choices: --keep (commit it as it stands), --rollback hard, --rollback stash; --dry-run shows the details")
 
 
@@ -132,6 +135,9 @@ def _show_plan(held: Held) -> None:
         print(f"{verb} {len(paths)}:")
         _list("  ", list(paths), most=10**9)
     refs = [f"{r.name} -> {r.old or 'deleted'}" for r in held.attempt.refs]
+    if held.effects:
+        print(f"revert {len(held.effects)} effects:")
+        _list("  ", list(held.effects), most=10**9)
     print(f"move {len(refs)} refs:")
     _list("  ", refs, most=10**9)
     print(

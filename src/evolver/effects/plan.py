@@ -46,6 +46,13 @@ class EffectPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.rollback is not None
 
     @property
+    def promise(self) -> str:
+        """What evolver will do about it, in words for a person."""
+        if self.rollback_available:
+            return "reverted by evolver on failure and on rejection"
+        return self.spec.note if self.spec.rollback is None and self.spec.note else "NOTHING REVERTS IT"
+
+    @property
     def risky(self) -> bool:
         return self.risk != "low"
 

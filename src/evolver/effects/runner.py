@@ -30,8 +30,10 @@ from evolver.events.types import Emitter
 from evolver.interrupts import Interrupts
 from evolver.layout import Layout
 from evolver.model import Judgement, StepContext, Verdict
+from evolver.steps.runner import clean_environment
 
 GRACE_MS = 10_000
+WITHHELD = frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"})  # evolver's own
 KEEP_DAYS = 14  # for what a revert replaced
 
 
@@ -64,7 +66,7 @@ class EffectRunner:
         self._loop = loop
         self._events = events if events is not None else layout.events(env.get("EVOLVER_EVENTS"))
         self._read = read if read is not None else self._stream
-        self._where = Surroundings(layout, env, redactor)
+        self._where = Surroundings(layout, clean_environment(env, WITHHELD), redactor)
         self._entries: dict[str, list[Entry]] = {}
         self._announced: set[str] = set()
 
@@ -209,6 +211,11 @@ class EffectRunner:
         )
         why = "; ".join(f"effect {e.effect} ({e.action}): {e.outcome or 'its revert failed'}" for e in stuck)
         return Compensation(ok=not stuck, reason=why, left=left)
+
+    def standing(self, iteration_id: str) -> tuple[str, ...]:
+        """The effects of this iteration that are in force and that `compensate` would revert."""
+        entries = self._entries.get(iteration_id) or journal.entries(self._read(), iteration_id)
+        return tuple(f"{e.effect} ({e.action})" for e in entries if e.state is EffectState.SUCCEEDED and e.rollback_available)
 
     # ------------------------------------------------------------ the stream, and what is kept
 

@@ -39,6 +39,11 @@ _REDIRECTS = frozenset(
 )
 
 
+def clean_environment(base: Mapping[str, str], withheld: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The user's environment, less what redirects git and `withheld`."""
+    return {name: value for name, value in base.items() if name not in _REDIRECTS and name not in withheld}
+
+
 def step_environment(
     base: Mapping[str, str],
     context: StepContext,
@@ -47,8 +52,7 @@ def step_environment(
     withheld: frozenset[str] = frozenset(),
 ) -> dict[str, str]:
     """The user's environment, less what redirects git and `withheld`; then the step's own; then what evolver insists on."""
-    kept = {name: value for name, value in base.items() if name not in _REDIRECTS and name not in withheld}
-    return {**kept, **section, **context.environment(), **extra}
+    return {**clean_environment(base, withheld), **section, **context.environment(), **extra}
 
 
 @dataclass(frozen=True, slots=True)

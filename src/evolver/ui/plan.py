@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from evolver.assemble import Plan
+from evolver.effects.plan import plans as effect_plans
 from evolver.guard import protected_globs
 from evolver.loopfile import to_json
 
@@ -30,7 +31,7 @@ def print_plan(planned: Plan, *, as_json: bool) -> None:
             f"validate   {v.name}: {_shown(v.command) if v.command else v.callable}, at most {v.timeout}"
             for v in definition.validator
         ),
-        *(f"effect     {e.name}: {e.action} {e.when}" for e in definition.effect),
+        *(f"effect     {e.name}: {e.action} {e.when}, risk {e.risk}, {e.promise}" for e in effect_plans(definition.effect)),
         f"stops      after {definition.loop.max_iters} iterations"
         + (f" or {definition.loop.max_time}" if definition.loop.max_time else ""),
         f"protected  {', '.join(protected_globs(loaded, planned.layout.root))}",
