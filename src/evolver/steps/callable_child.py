@@ -108,7 +108,7 @@ def main() -> int:
     sys.path.insert(0, order.directory)
     end = ending(call(resolve(order.target), order.method, order.context()))
     if end.words:
-        print(end.words, flush=True)
+        sys.stdout.write(end.words + "\n")
     if end.report is not None:
         Path(order.report).write_bytes(msgspec.json.encode(end.report))
     return end.code

@@ -41,7 +41,10 @@ class RetryingCodegen:
         touched = self.watch(context) if self.watch is not None else None
         tally = _Tally()
         longest = max(self.first_wait_s, LONGEST_WAIT_S)
-        jittered = tenacity.wait_exponential_jitter(initial=self.first_wait_s, max=longest, jitter=self.first_wait_s)
+        # Jitter, so that many who were turned away at once do not come back at once.
+        jittered = tenacity.wait_exponential(multiplier=self.first_wait_s, max=longest) + tenacity.wait_random(
+            0, self.first_wait_s
+        )
 
         def wait(state: tenacity.RetryCallState) -> float:
             asked = tally.retry_after_ms

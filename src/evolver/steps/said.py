@@ -87,7 +87,7 @@ def money(value: object) -> str | None:
 
 # Only ever matched against words of failure, never against a whole log: an agent may well work on a rate limiter.
 _TRANSIENT = re.compile(
-    r"""\b429\b | \b5(?:00|02|03|04|20|22|24|29)\b | too\ many\ requests | rate.?limit | overloaded | over\ capacity
+    r"""\b429\b | \b5(?:00|02|03|04|20|22|24|29)\b | too\ many\ requests | rate.?limit | overloaded | over\ capacity | high\ demand
       | usage\ limit | hit\ your\ limit | quota\ exceeded | resource.?exhausted | server\ (?:is\ )?(?:busy|had\ an\ error)
       | internal\ server\ error | service\ unavailable | bad\ gateway | temporarily\ unavailable | try\ again\ (?:in|later)
       | connection\ (?:error|refused|reset|closed|aborted|timed\ out) | could\ not\ connect | fetch\ failed
