@@ -46,6 +46,7 @@ class Facts(msgspec.Struct, frozen=True):
     validators_hash: str = ""
     action: str = ""
     to: str = ""
+    isolation: str = "inplace"
 
 
 _FACTS = msgspec.json.Decoder(Facts)
@@ -98,6 +99,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     step: str = ""  # the step that runs now, of an active run
     best_score: str | None = None
+    isolation: str = "inplace"
 
 
 _ENDS = {
@@ -200,6 +202,7 @@ def _fold(events: list[Envelope], resumed: bool) -> LastRun:
         reason=reason,
         step=step,
         best_score=best,
+        isolation=first.isolation,
     )
 
 
