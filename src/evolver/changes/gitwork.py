@@ -134,7 +134,11 @@ class Repository:
             return Reverted(f"Merge conflict in {', '.join(conflicts[:NAMED])}", conflicts)
         if b"nothing to commit" in done.out + done.err or b"nothing added to commit" in done.out + done.err:
             return Reverted("nothing of it is left", empty=True)
-        return Reverted(_refusal(done))
+        return Reverted(refusal_of(done))
+
+    def refusal(self, done: Done) -> str:
+        """Why a revert that met no conflict failed."""
+        return refusal_of(done)
 
     def conflicts(self) -> tuple[str, ...]:
         names = self.git.run("diff", "--name-only", "-z", "--diff-filter=U", check=False).fields()
@@ -156,7 +160,7 @@ def last_words(done: Done) -> str:
     return shown(lines[-1].removeprefix("error: ").removeprefix("fatal: ")) if lines else f"git exit {done.code}"
 
 
-def _refusal(done: Done) -> str:
+def refusal_of(done: Done) -> str:
     """Why git did not even begin: the first line, and the files it names below it."""
     lines = [line for line in os.fsdecode(done.err).splitlines() if not line.startswith("hint:")]
     files = [shown(line.strip()) for line in lines if line.startswith("\t")]
