@@ -94,7 +94,6 @@ def test_precedence_flag_environment_dotenv_file_default(tmp_path: Path) -> None
         ({"EVOLVER_MAX_ITERS": "many"}, (), "", "environment variable EVOLVER_MAX_ITERS"),
         ({"EVOLVER_MAX_TIME": "late"}, (), "", "environment variable EVOLVER_MAX_TIME"),
         ({"EVOLVER_MAX_VAULT": "big"}, (), "", "environment variable EVOLVER_MAX_VAULT"),
-        ({"EVOLVER_SINK_SYSLOG": "nowhere"}, (), "", "EVOLVER_SINK_SYSLOG"),
     ],
 )
 def test_a_wrong_value_names_its_source(

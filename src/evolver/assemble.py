@@ -24,6 +24,7 @@ from evolver.effects.runner import EffectRunner
 from evolver.errors import UsageError
 from evolver.events.ids import uuid7
 from evolver.events.log import SEGMENT_SIZE, EventLog, Listener
+from evolver.git import Git
 from evolver.interrupts import Interrupts
 from evolver.layout import Layout, locate
 from evolver.lock import run_lock
@@ -31,15 +32,18 @@ from evolver.loop import Run
 from evolver.loopfile import load
 from evolver.model import Codegen, Validator
 from evolver.prompt import prompt_for
+from evolver.pushes import alert_pushed, push_block_env
 from evolver.redact import Redactor
 from evolver.resume_lock import read as read_lock
 from evolver.sandbox import for_loop
 from evolver.settings import Override, Settings
 from evolver.settings import read as read_settings
+from evolver.sinks.registry import build_sinks
 from evolver.steps.registry import build_codegen, build_validators
 from evolver.steps.registry import check as check_steps
 from evolver.steps.runner import StepRunner
 from evolver.steps.watch import touched_since
+from evolver.stream import attended
 from evolver.worktree.workspace import Workspace
 
 
@@ -180,6 +184,7 @@ def prepared(
     on_output: Callable[[bytes], None] | None = None,
     codegen: Codegen | None = None,
     validators: tuple[Validator, ...] | None = None,
+    late: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Run]:
     """A run that is ready to `execute`. `codegen` and `validators` replace the definition's (Python API)."""
     loaded, layout = planned.loaded, planned.layout
@@ -201,7 +206,19 @@ def prepared(
         found = stack.enter_context(opening)
         scratch = Path(tempfile.mkdtemp(prefix=f"evolver-{run_id}-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        runner = StepRunner(interrupts, redactor, base=planned.env, withheld=frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"}))
+        git = Git.at(layout.root, layout.git_dir)
+        extra = push_block_env(git, planned.env) if definition.guard.push == "block" else {}
+        runner = StepRunner(interrupts, redactor, planned.env, extra, frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"}))
+        stack.enter_context(
+            attended(
+                found.log,
+                layout,
+                run_id=run_id,
+                sinks=build_sinks(definition, planned.settings, planned.env, directory=loaded.directory, layout=layout),
+                sign_key=loaded.directory / Path(definition.audit.sign_key).expanduser() if definition.audit.sign_key else None,
+                late=late,
+            )
+        )
         sandbox = for_loop(loaded, layout, planned.env)
         prompt = prompt_for(loaded)
         context = RunContext(
@@ -220,6 +237,9 @@ def prepared(
             effects=_effects(planned, found, run_id, interrupts, redactor),
             on_output=on_output,
             restore_log=found.log.ensure_present,
+            alert_pushed=lambda iteration_id, number, attempt: alert_pushed(
+                git, found.log.bind(run_id), iteration_id, number, attempt, ls_remote=definition.alerts.ls_remote
+            ),
         )
         yield Run(context, found.log, breaker=breaker, recovered=found.recovered)
 

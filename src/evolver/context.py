@@ -33,12 +33,6 @@ class Effects(Protocol):
     def compensate(self, iteration_id: str) -> Compensation: ...
 
 
-class ChangesUndo(Protocol):
-    """The part of a changes log that git cannot restore: read before the restore, undone after it."""
-
-    def execute(self) -> dict[str, object]: ...
-
-
 @dataclass(frozen=True)
 class RunContext:
     """One run: its definition, its worktree, its stream, its steps."""
@@ -55,10 +49,9 @@ class RunContext:
     protected: tuple[str, ...] = ()
     effects: Effects | None = None
     render_prompt: Callable[[StepContext, Feedback, RunState], str] | None = None
-    read_changes_log: Callable[[], ChangesUndo | None] = lambda: None
     on_output: Callable[[bytes], None] | None = None
     restore_log: Callable[[], None] = lambda: None  # the agent may have deleted the stream with `.git`
-    alert_pushed: Callable[[str, int, Attempt], None] = lambda iteration_id, number, attempt: None
+    alert_pushed: Callable[[str, int, Attempt], int] = lambda iteration_id, number, attempt: 0
 
     @property
     def mode(self) -> RollbackMode:

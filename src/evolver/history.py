@@ -44,8 +44,7 @@ class Facts(msgspec.Struct, frozen=True):
     best_score: str | None = None
     score: str | None = None
     validators_hash: str = ""
-    action: str = ""
-    to: str = ""
+    changes_digest: str | None = None
     isolation: str = "inplace"
 
 
@@ -72,6 +71,7 @@ class OpenIteration(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     reason: str = ""
     accepting: bool = False
+    changes_digest: str | None = None
     skipped: bool = False  # the hold was announced
     finished: str = ""  # rollback.finished or iteration.accepted came: only the run's own end is missing
 
@@ -153,6 +153,7 @@ def _fold(events: list[Envelope], resumed: bool) -> LastRun:
                     branch=fact.branch,
                     mode=fact.rollback_mode,
                     phase="codegen",
+                    changes_digest=fact.changes_digest,
                 )
             case "step.started":
                 step = fact.name

@@ -11,6 +11,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from evolver import guard, telling
+from evolver.changes.within import ChangesLogAt
 from evolver.context import RunContext
 from evolver.crash import crash_point
 from evolver.events.types import AlertControlChanged, AlertRefsLeft, IterationAccepting
@@ -75,7 +76,9 @@ class Iteration:
     def _baseline(self, state: IterationState) -> IterationState:
         crash_point("iteration.before_baseline")
         self.baseline = self.run.workspace.baseline(self.id)
-        self.run.events.emit(telling.started(self.id, state.mode, self.baseline), iteration=self.number)
+        self.changes_log = ChangesLogAt.of(self.run.loaded.definition, self.run.layout.root, look=True)
+        digest = self.changes_log.before if self.changes_log is not None else None
+        self.run.events.emit(telling.started(self.id, state.mode, self.baseline, digest), iteration=self.number)
         crash_point("iteration.started")
         self.context = self._context()
         self.validation = Validation(self.run, self.context, self.past.best, guard=self._guard_control)
@@ -211,7 +214,7 @@ class Iteration:
             definition=self.run.loaded.digest,
             failed_step=state.verdict.step if state.verdict is not None else "",
             compensate_effects=self.run.effects.compensate if self.run.effects is not None else None,
-            read_changes_log=self.run.read_changes_log,
+            changes_log=self.changes_log,
             started=self.started,
         )
 

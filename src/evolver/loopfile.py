@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from evolver.definition import LoadedLoop, LoopDefinition, SinkSection
+from evolver.definition import LoadedLoop, LoopDefinition
 from evolver.durations import Duration, Size
 from evolver.errors import UsageError
 from evolver.settings import Override, Settings
@@ -201,30 +201,6 @@ def build(table: Table, name: str, source: Path | None, directory: Path, overrid
     return LoadedLoop(name=name, definition=definition, source=source, directory=directory, digest=digest(definition))
 
 
-def sinks_from(settings: Settings) -> list[Table]:
-    """`[[sink]]` tables that EVOLVER_SINK_* variables stand for."""
-    out: list[Table] = []
-    for kind, name, key in (
-        ("file", "FILE", "path"),
-        ("webhook", "WEBHOOK", "url"),
-        ("otlp", "OTLP", "url"),
-        ("command", "COMMAND", "command"),
-    ):
-        value = settings.text(f"EVOLVER_SINK_{name}")
-        if value:
-            out.append({"kind": kind, key: value})
-            if kind == "webhook":
-                out[-1]["secret_env"] = "EVOLVER_SINK_WEBHOOK_SECRET"
-    if settings.text("EVOLVER_SINK_STDOUT") not in ("", "0"):
-        out.append({"kind": "stdout"})
-    if address := settings.text("EVOLVER_SINK_SYSLOG"):
-        match = re.fullmatch(r"(tcp|udp|tls)://([^/]+):(\d+)", address)
-        if match is None:
-            raise UsageError(f"EVOLVER_SINK_SYSLOG: expected tcp://HOST:PORT, got {address!r}")
-        out.append({"kind": "syslog", "protocol": match[1], "host": match[2], "port": int(match[3])})
-    return out
-
-
 def load(
     name: str | None,
     root: Path,
@@ -245,11 +221,4 @@ def load(
             {"name": "validate" if len(validators) == 1 else f"validate-{n}", "command": command}
             for n, command in enumerate(validators, 1)
         ]
-    extra = sinks_from(settings)
-    existing = table.get("sink", [])
-    if extra and isinstance(existing, list):
-        table["sink"] = [*existing, *extra]
     return build(table, name, source, directory, [*settings.overrides(), *flags])
-
-
-__all__ = ["SinkSection", "build", "builtin_loops", "candidates", "check", "digest", "find", "load", "read_table", "to_json"]

@@ -146,6 +146,7 @@ class _Recovery:
             already_skipped=iteration.skipped,
             loop=self.dead.loop,
             definition=self.dead.definition_hash,
+            changes_log=self._changes_log(iteration),
             compensate_effects=self.effects.compensate,
         )
         holding = mode is RollbackMode.NONE and attempt.changed
@@ -167,6 +168,10 @@ class _Recovery:
         kept = attempt_ref(self.dead.run_id, iteration.number) if attempt.changed else None
         self._tell(iteration, iteration.phase, "rolled_back", killed, kept)
         return Recovered(self.dead.run_id, "rolled_back", False, f"what was removed is kept as {kept}" if kept else "")
+
+    def _changes_log(self, iteration: OpenIteration) -> ChangesLogAt | None:
+        definition = stored_definition(self.layout, self.dead.definition_hash)
+        return ChangesLogAt.of(definition, self.layout.root, iteration.changes_digest) if definition is not None else None
 
     def _tell(
         self, iteration: OpenIteration | None, found: str, action: str, killed: tuple[int, ...], kept: str | None = None

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from evolver.context import ChangesUndo
+from evolver.changes.prepare import PreparedRollback
+from evolver.changes.within import ChangesLogAt
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
 from evolver.effects.outcome import Compensation
@@ -66,14 +67,14 @@ class Rejection:
     definition: str = ""
     failed_step: str = ""
     compensate_effects: Callable[[str], Compensation] | None = None
-    read_changes_log: Callable[[], ChangesUndo | None] = lambda: None
+    changes_log: ChangesLogAt | None = None
     started: float = field(default_factory=time.monotonic)
     preserved: Preserved = Preserved()
     restored: Restored = Restored()
     verified: Verified = Verified()
     problem: str = ""
     _effects_left: tuple[str, ...] = ()
-    _changes: ChangesUndo | None = None
+    _changes: PreparedRollback | None = None
     _report: dict[str, object] | None = None
 
     @property
@@ -114,7 +115,8 @@ class Rejection:
             self.rollback.keep_attempts,
         )
         try:
-            self._changes = self.read_changes_log()
+            if self.changes_log is not None:
+                self._changes = self.changes_log.prepare(self.baseline)
             if self.recovering:
                 # A person may have edited after the crash: what recovery removes is kept, in every mode.
                 if self.attempt.changed:
@@ -146,7 +148,7 @@ class Rejection:
             self.problem = str(error)
             return state.but(restored=False, retried=retried)
         if self._changes is not None and not retried:
-            self._report = self._changes.execute()
+            self._report = self._changes.execute().to_dict()
         crash_point("iteration.restored")
         return state.but(retried=retried)
 
@@ -268,6 +270,7 @@ class Rejection:
             leftovers=(*self.verified.differences, *self.restored.problems)[:NAMED],
             held=held_lines(self.attempt),
             vault=str(self.layout.vault),
+            changes_digest=self.changes_log.before if self.changes_log is not None else None,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evolver.assemble import Opened
+from evolver.changes.within import ChangesLogAt
 from evolver.definition import LoopDefinition
 from evolver.errors import ExitStatus, HeldError, UsageError
 from evolver.events.types import RunResumed
@@ -138,6 +139,7 @@ class Resume:
             recovering=mode is RollbackMode.HARD and bool(held.drifted),
             loop=lock.loop,
             definition=lock.definition,
+            changes_log=ChangesLogAt.of(definition, self.layout.root, lock.changes_digest),
             compensate_effects=self.opened.effects(lock.run_id).compensate,
         )
         state = rejection.run(

@@ -34,6 +34,7 @@ class ResumeLock(msgspec.Struct, frozen=True, kw_only=True):
     leftovers: tuple[str, ...] = ()
     held: tuple[str, ...] = ()  # the attempt as it was when the loop stopped, a line a path: tells what drifted since
     vault: str = ""
+    changes_digest: str | None = None
 
 
 def _paths(layout: Layout) -> tuple[Path, Path]:

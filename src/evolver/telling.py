@@ -16,7 +16,7 @@ def text_path(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
 
 
-def started(iteration_id: str, mode: RollbackMode, baseline: Baseline) -> IterationStarted:
+def started(iteration_id: str, mode: RollbackMode, baseline: Baseline, changes_digest: str | None) -> IterationStarted:
     return IterationStarted(
         from_="idle",
         to="codegen",
@@ -26,6 +26,7 @@ def started(iteration_id: str, mode: RollbackMode, baseline: Baseline) -> Iterat
         branch=baseline.branch,
         baseline=baseline.fingerprint,
         files=baseline.files,
+        changes_digest=changes_digest,
     )
 
 

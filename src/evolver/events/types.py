@@ -140,7 +140,7 @@ class IterationStarted(Transition, frozen=True, kw_only=True):
     branch: str | None
     baseline: str  # fingerprint of everything the user had
     files: int
-    attempt_hint: str = ""
+    changes_digest: str | None = None  # of a changes log that the user had: it tells of nothing this attempt did
 
 
 class IterationAccepting(Transition, frozen=True, kw_only=True):

@@ -1,0 +1,34 @@
+"""Where a loop's changes log lies (`[rollback] changes_log`), and what it was before the attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolver.changes.prepare import PreparedRollback, log_digest, prepare
+from evolver.definition import LoopDefinition
+from evolver.worktree.values import Baseline
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesLogAt:
+    """A loop's changes log, seen from one iteration."""
+
+    path: Path
+    root: Path
+    definition: LoopDefinition
+    before: str | None  # digest of the log the user already had: it tells of nothing this attempt did
+
+    @classmethod
+    def of(
+        cls, definition: LoopDefinition, root: Path, before: str | None = None, *, look: bool = False
+    ) -> ChangesLogAt | None:
+        """None when the loop has none. `look`: the attempt has not begun, so what lies there now is the user's."""
+        if definition.rollback.changes_log is None:
+            return None
+        path = root / definition.rollback.changes_log
+        return cls(path, root, definition, log_digest(path) if look else before)
+
+    def prepare(self, baseline: Baseline) -> PreparedRollback | None:
+        """Read log and backups while they exist; None when the attempt wrote no log."""
+        return prepare(self.path, self.root, self.definition.changes, left_out=baseline.left_out, unchanged_since=self.before)
