@@ -139,7 +139,8 @@ def test_the_definition_survives_its_json_and_its_hash_follows_its_values(tmp_pa
     write(
         tmp_path,
         MINIMAL
-        + '[loop]\nmax_time = "1h30m"\n[audit]\nsegment_size = "1MiB"\n[score]\nvalidator="v"\npattern="x"\n[[validator]]\nname="v"\ncommand=["a","b"]\n',
+        + '[loop]\nmax_time = "1h30m"\n[audit]\nsegment_size = "1MiB"\n'
+        + '[score]\nvalidator="v"\npattern="x"\n[[validator]]\nname="v"\ncommand=["a","b"]\n',
     )
     loaded = load(tmp_path)
     again = loopfile.from_json(loopfile.to_json(loaded.definition))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from evolver import history
+from evolver.changes.within import ChangesLogAt
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
 from evolver.effects.runner import EffectRunner
@@ -19,6 +20,7 @@ from evolver.events.log import EventLog
 from evolver.events.reader import read_backwards
 from evolver.events.types import IterationAccepted, RunRecovered
 from evolver.history import LastRun, OpenIteration
+from evolver.keeping import stored_definition
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase
 from evolver.model import Judgement, RollbackMode, Verdict
