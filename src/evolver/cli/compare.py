@@ -21,7 +21,7 @@ def compare(
 ) -> None:
     """Compare two iterations: outcome, time, score, cost, files, and the difference between what they made."""
     from evolver.cli import pick
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
     from evolver.ui.compare import rows
     from evolver.ui.objects import Objects
     from evolver.ui.patch import print_patch

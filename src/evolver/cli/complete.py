@@ -32,7 +32,7 @@ def agents(incomplete: str) -> list[str]:
 def iterations(incomplete: str) -> list[str]:
     """`last` and the numbers of the last run, newest first."""
     from evolver.cli import pick
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
 
     try:
         found = pick.run(find_stream(Path()).path, with_iterations=True)
@@ -44,7 +44,7 @@ def iterations(incomplete: str) -> list[str]:
 
 def runs(incomplete: str) -> list[str]:
     from evolver.cli import pick
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
 
     try:
         recent = islice(pick.runs(find_stream(Path()).path), RECENT)

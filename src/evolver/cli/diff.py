@@ -21,7 +21,7 @@ def diff(
 ) -> None:
     """Print the changes of one iteration as a patch: accepted, stashed or kept as an attempt. Exit 1 when it was discarded."""
     from evolver.cli import pick
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
     from evolver.errors import ExitStatus, PreflightError
     from evolver.ui.objects import Objects
     from evolver.ui.patch import print_patch

@@ -231,7 +231,7 @@ def _locks(layout: Layout) -> Iterator[Finding]:
 
 def _log(layout: Layout) -> Iterator[Finding]:
     from evolver.cli.audit import check
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
 
     if not find_stream(layout.root).path.exists():
         yield Finding(check="events", ok=True, text="no event stream yet")

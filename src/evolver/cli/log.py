@@ -24,7 +24,7 @@ def log(
 ) -> None:
     """List the iterations of the last run: outcome, time, score, what changed, why."""
     from evolver.cli import pick
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
     from evolver.ui.tables import console, print_run
 
     stream = find_stream(directory)

@@ -48,7 +48,7 @@ def prompt(
 
     from evolver.assemble import plan
     from evolver.cli import pick
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
     from evolver.prompt import Prompt, first_values
 
     flags = [Override("codegen.prompt", str(Path(template).absolute()), "--prompt")] if template else []

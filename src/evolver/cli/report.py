@@ -31,7 +31,7 @@ def report(
     from evolver._version import __version__
     from evolver.cli import pick
     from evolver.cli.audit import check
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
     from evolver.keeping import stored_definition
     from evolver.ui.objects import Objects, output_tail
     from evolver.ui.report import model, render

@@ -24,7 +24,7 @@ def show(
     from rich.text import Text
 
     from evolver.cli import pick
-    from evolver.cli.events import find_stream
+    from evolver.cli.stream import find_stream
     from evolver.errors import GitError
     from evolver.ui import words
     from evolver.ui.objects import Objects
