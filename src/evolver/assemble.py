@@ -12,11 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from evolver import guard, recovery
+from evolver import clone, guard, rebasing, recovery
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop, RollbackSection
 from evolver.effects.plan import plans as effect_plans
@@ -26,6 +27,7 @@ from evolver.events.ids import uuid7
 from evolver.events.log import SEGMENT_SIZE, EventLog, Listener
 from evolver.git import Git
 from evolver.interrupts import Interrupts
+from evolver.land import land
 from evolver.layout import Layout, locate
 from evolver.lock import run_lock
 from evolver.loop import Run
@@ -55,18 +57,20 @@ class Plan:
     settings: Settings
     loaded: LoadedLoop
     env: Mapping[str, str]
+    unfilled: LoadedLoop | None = None  # the loop before its placeholders were filled
 
 
 @dataclass(frozen=True)
 class Opened:
     """A locked worktree with its stream, recovered."""
 
-    layout: Layout
+    layout: Layout  # where the held or dead run worked: the worktree, or the clone of an isolated run
     settings: Settings
     log: EventLog
     workspace: Workspace
     recovered: recovery.Recovered | None
     effects: Callable[[str], EffectRunner]  # of a run that is over, for compensating
+    clone: Layout | None = None  # locked as well
 
 
 def plan(
@@ -83,12 +87,12 @@ def plan(
     layout = locate(start, env)
     settings = read_settings(env, layout.root / ".env")
     check_events(layout, settings)
-    loaded = load(name, layout.root, settings, flags, validators, file=file)
-    loaded = with_python(loaded)
+    unfilled = load(name, layout.root, settings, flags, validators, file=file)
+    loaded = with_python(unfilled)
     check_steps(loaded)
     prompt_for(loaded)
     effect_plans(loaded.definition.effect)
-    return Plan(layout, settings, loaded, env)
+    return Plan(layout, settings, loaded, env, unfilled)
 
 
 def check_events(layout: Layout, settings: Settings) -> None:
@@ -141,8 +145,13 @@ def opened(
     """Lock the worktree, open its stream, finish a dead run. Raise `BusyError`, `HeldError`, `LogError`, `NotRestoredError`."""
     with ExitStack() as stack:
         stack.enter_context(run_lock(layout, note))
+        cloned = clone.find(layout, env)
+        if cloned is not None:
+            stack.enter_context(run_lock(cloned, note))
+        places = (layout,) if cloned is None else (layout, cloned)
         if refuse_held:
-            recovery.refuse_held(layout)
+            for place in places:
+                recovery.refuse_held(place)
         log = EventLog.open(
             layout.events(settings.events),
             source=source_of(layout),
@@ -152,14 +161,22 @@ def opened(
         )
         stack.callback(log.close)
         log.listeners.extend(listeners)
-        workspace = Workspace.open(layout, rollback=rollback, scope=scope, max_vault=settings.max_vault, env=env)
+        held = next((place for place in places if read_lock(place) is not None), None)
+        dead = recovery.died(log) if held is None else None
+        isolated = dead is not None and dead.isolation == "clone"
+        place = held or (cloned if cloned is not None and isolated else layout)
+
+        def at(place: Layout) -> Workspace:
+            return Workspace.open(place, rollback=rollback, scope=scope, max_vault=settings.max_vault, env=env)
+
+        workspace = at(place)
         recovered = None
 
         def effects(run_id: str) -> EffectRunner:
             return EffectRunner(
                 (),
                 emitter=log.bind(run_id),
-                layout=layout,
+                layout=place,
                 interrupts=Interrupts(),
                 approve="never",
                 env=env,
@@ -167,11 +184,14 @@ def opened(
                 redactor=lambda: redactor.stream() if redactor is not None else None,
             )
 
-        if read_lock(layout) is None:
-            recovered = recovery.recover(layout, log, workspace, rollback=rollback, effects=effects)
+        if held is None:
+            gone = isolated and cloned is None
+            recovered = recovery.recover(place, log, None if gone else workspace, rollback=rollback, effects=effects)
+            if cloned is not None:
+                rebasing.recover(cloned, at(cloned))
             if refuse_held:
-                recovery.refuse_held(layout)
-        yield Opened(layout, settings, log, workspace, recovered, effects)
+                recovery.refuse_held(place)
+        yield Opened(place, settings, log, workspace, recovered, effects, cloned)
 
 
 @contextmanager
@@ -187,7 +207,7 @@ def prepared(
     late: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Run]:
     """A run that is ready to `execute`. `codegen` and `validators` replace the definition's (Python API)."""
-    loaded, layout = planned.loaded, planned.layout
+    loaded, layout, person = planned.loaded, planned.layout, None
     definition = loaded.definition
     redactor = Redactor.from_environment(planned.env, definition.redact)
     run_id = uuid7()
@@ -204,6 +224,20 @@ def prepared(
             note=f"run {run_id}",
         )
         found = stack.enter_context(opening)
+        workspace, landing = found.workspace, None
+        if definition.loop.isolation == "clone":
+            person, layout = layout, clone.ensure(layout, planned.env)
+            if found.clone is None:
+                stack.enter_context(run_lock(layout, f"run {run_id}"))
+            loaded, record = isolated_loop(planned, layout, run_id)
+            workspace = Workspace.open(
+                layout,
+                rollback=definition.rollback,
+                scope=definition.loop.scope,
+                max_vault=planned.settings.max_vault,
+                env=planned.env,
+            )
+            landing = partial(land, person, layout, record, found.log.bind(run_id))
         scratch = Path(tempfile.mkdtemp(prefix=f"evolver-{run_id}-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         git = Git.at(layout.root, layout.git_dir)
@@ -225,7 +259,8 @@ def prepared(
             run_id=run_id,
             loaded=loaded,
             layout=layout,
-            workspace=found.workspace,
+            person=person,
+            workspace=workspace,
             events=found.log.bind(run_id),
             interrupts=interrupts,
             codegen=codegen
@@ -234,24 +269,49 @@ def prepared(
             render_prompt=prompt.for_iteration if prompt is not None else None,
             scratch=scratch,
             protected=guard.protected_globs(loaded, layout.root),
-            effects=_effects(planned, found, run_id, interrupts, redactor),
+            effects=_effects(planned, layout, found, run_id, interrupts, redactor),
             on_output=on_output,
             restore_log=found.log.ensure_present,
             alert_pushed=lambda iteration_id, number, attempt: alert_pushed(
                 git, found.log.bind(run_id), iteration_id, number, attempt, ls_remote=definition.alerts.ls_remote
             ),
         )
-        yield Run(context, found.log, breaker=breaker, recovered=found.recovered)
+        yield Run(context, found.log, breaker=breaker, recovered=found.recovered, land=landing)
 
 
-def _effects(planned: Plan, found: Opened, run_id: str, interrupts: Interrupts, redactor: Redactor) -> EffectRunner | None:
+def isolated_loop(planned: Plan, cloned: Layout, run_id: str) -> tuple[LoadedLoop, clone.Unlanded]:
+    """Bring the clone up to date; the loop as seen from there: its files are the clone's, where the clone has them."""
+    loaded = planned.loaded
+    record = clone.refresh(
+        planned.layout,
+        cloned,
+        loaded.definition.loop,
+        name=loaded.name,
+        run_id=run_id,
+        definition=loaded.digest,
+        directory=str(clone.seen_from(planned.layout, cloned, loaded.directory)),
+    )
+    source = loaded.source
+    return (
+        with_python(
+            msgspec.structs.replace(
+                planned.unfilled or loaded,
+                directory=clone.seen_from(planned.layout, cloned, loaded.directory),
+                source=clone.seen_from(planned.layout, cloned, source) if source is not None else None,
+            )
+        ),
+        record,
+    )
+
+
+def _effects(planned: Plan, layout: Layout, found: Opened, run_id: str, interrupts: Interrupts, redactor: Redactor) -> EffectRunner | None:
     definition = planned.loaded.definition
     if not definition.effect:
         return None
     return EffectRunner(
         definition.effect,
         emitter=found.log.bind(run_id),
-        layout=planned.layout,
+        layout=layout,
         interrupts=interrupts,
         approve=definition.effects.approve,
         env=planned.env,

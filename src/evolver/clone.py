@@ -102,6 +102,14 @@ def person_of(layout: Layout, env: Mapping[str, str] = os.environ) -> Layout | N
     return person if _line(person.state / POINTER) == layout.root else None
 
 
+def seen_from(person: Layout, clone: Layout, path: Path) -> Path:
+    """The clone's counterpart of a path in the person's worktree; the path itself where the clone has none."""
+    if not path.is_relative_to(person.root):
+        return path
+    there = clone.root / path.relative_to(person.root)
+    return there if there.exists() else path
+
+
 # ---------------------------------------------------------------- what waits to be landed
 
 

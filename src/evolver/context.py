@@ -47,6 +47,7 @@ class RunContext:
     validators: tuple[Validator, ...]
     scratch: Path  # outside the worktree, removed at the end
     protected: tuple[str, ...] = ()
+    person: Layout | None = None  # whose worktree it is for, when the run works in a clone
     effects: Effects | None = None
     render_prompt: Callable[[StepContext, Feedback, RunState], str] | None = None
     on_output: Callable[[bytes], None] | None = None
@@ -56,6 +57,11 @@ class RunContext:
     @property
     def mode(self) -> RollbackMode:
         return self.loaded.definition.rollback.mode
+
+    @property
+    def home(self) -> Layout:
+        """Where a person looks for the run: its stream, its logs, requests to stop it."""
+        return self.person or self.layout
 
     @property
     def workdir(self) -> Path:

@@ -221,7 +221,7 @@ class Iteration:
     def _context(self) -> StepContext:
         scratch = self.run.scratch / str(self.number)
         scratch.mkdir(parents=True, exist_ok=True)
-        logs = self.run.layout.step_logs / self.run.run_id / str(self.number)
+        logs = self.run.home.step_logs / self.run.run_id / str(self.number)
         return StepContext(
             run_id=self.run.run_id,
             iteration=self.number,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,6 +23,7 @@ from evolver.events.types import AlertStalled, BaselineValidated, RunFinished, R
 from evolver.feedback import Feedback
 from evolver.iteration import Iteration
 from evolver.keeping import load_best, save_best, save_definition, sha256_text, validator_hashes
+from evolver.land import Landed, Refused
 from evolver.model import Outcome, StepContext
 from evolver.process import process_started
 from evolver.recovery import Recovered
@@ -41,13 +43,22 @@ class RunReport:
     stop: Stop
     exit_code: ExitStatus
     head: str | None
+    landed: Landed | Refused | None = None  # of an isolated run: what became of its commits
 
 
 class Run:
     """One run in a locked worktree, recovered and free of a resume lock. `assemble.py` makes it."""
 
-    def __init__(self, context: RunContext, log: EventLog, *, breaker: bool = True, recovered: Recovered | None = None) -> None:
-        self.context, self.log, self.recovered = context, log, recovered
+    def __init__(
+        self,
+        context: RunContext,
+        log: EventLog,
+        *,
+        breaker: bool = True,
+        recovered: Recovered | None = None,
+        land: Callable[[], Landed | Refused | None] | None = None,
+    ) -> None:
+        self.context, self.log, self.recovered, self._land = context, log, recovered, land
         definition = context.loaded.definition
         self.conditions = stop.conditions(definition.loop, definition.budget, definition.breaker if breaker else None)
         self.head: str | None = None
@@ -59,8 +70,8 @@ class Run:
         self.context.workspace.preflight(dirty=self.context.loaded.definition.loop.dirty)
         if self.context.effects is not None:
             self.context.effects.preflight()
-        requests.clear(self.context.layout)
-        with StopWatch(self.context.layout, self.context.interrupts):
+        requests.clear(self.context.home)
+        with StopWatch(self.context.home, self.context.interrupts):
             self._begin()
             try:
                 self._judge_baseline()
@@ -72,7 +83,13 @@ class Run:
             except EvolverError as error:
                 self._finish(Stop("error", error.message), error.exit_code)
                 raise
-            return self._finish(reason, self._exit_code(reason))
+            return self._landed(self._finish(reason, self._exit_code(reason)))
+
+    def _landed(self, report: RunReport) -> RunReport:
+        """An isolated run's commits go to the person's branch, if that may be fast-forwarded."""
+        if self._land is None or report.exit_code in (ExitStatus.HELD, ExitStatus.NOT_RESTORED):
+            return report
+        return replace(report, landed=self._land())
 
     # ------------------------------------------------------------ beginning
 
@@ -89,7 +106,7 @@ class Run:
         if Decimal(definition.budget.cost_usd_per_day):
             midnight = datetime.now(UTC).strftime("%Y-%m-%dT00:00:00")
             before = history.cost_since(read_backwards(self.log.path), midnight)
-        self.state = replace(self.state, cost_today_before=before, best=load_best(run.layout, run.loaded))
+        self.state = replace(self.state, cost_today_before=before, best=load_best(run.home, run.loaded))
         run.events.emit(
             RunStarted(
                 from_="idle",
@@ -120,7 +137,7 @@ class Run:
             return
         scratch = run.scratch / "0"
         scratch.mkdir(parents=True, exist_ok=True)
-        logs = run.layout.step_logs / run.run_id / "0"
+        logs = run.home.step_logs / run.run_id / "0"
         failure = run.scratch / "last-failure.txt"
         failure.write_bytes(b"")
         context = StepContext(run.run_id, 0, self.baseline.pre_ref, run.workdir, scratch, logs, failure)
@@ -163,13 +180,13 @@ class Run:
 
     def _reason_to_stop(self) -> Stop | None:
         signal = self.context.interrupts.signal
-        asked_to_stop = signal == STOP_SIGNAL or requests.is_asked(self.context.layout, "stop")
+        asked_to_stop = signal == STOP_SIGNAL or requests.is_asked(self.context.home, "stop")
         self.state = replace(
             self.state,
             now_ms=_now_ms(),
             signal=signal if signal not in (None, STOP_SIGNAL) else None,
             stop_asked=asked_to_stop,
-            pause=requests.is_asked(self.context.layout, "pause"),
+            pause=requests.is_asked(self.context.home, "pause"),
         )
         return stop.first(self.conditions, self.state)
 
@@ -179,7 +196,7 @@ class Run:
         if result.outcome is Outcome.ACCEPTED:
             self.head = result.commit
             if result.score is not None and self.state.best is not None:
-                save_best(self.context.layout, self.context.loaded, self.state.best)
+                save_best(self.context.home, self.context.loaded, self.state.best)
         crash_point("run.between")
 
     # ------------------------------------------------------------ ending

@@ -40,20 +40,26 @@ class Recovered:
     reason: str = ""
 
 
+def died(log: EventLog) -> LastRun | None:
+    """The newest run, when it has no end. The caller holds the run lock, so an open run in the stream is a dead one."""
+    last = history.last_run(read_backwards(log.path))
+    return last if last is not None and last.state == "open" else None
+
+
 def recover(
     layout: Layout,
     log: EventLog,
-    workspace: Workspace,
+    workspace: Workspace | None,
     *,
     rollback: RollbackSection,
     effects: Callable[[str], EffectRunner],
 ) -> Recovered | None:
-    """Finish a dead run; None when there is none. The caller holds the run lock, so an open run in the stream is a dead one.
+    """Finish a dead run; None when there is none. `workspace` None: it worked in a clone that is gone.
 
     Raise `NotRestoredError` when its survivors cannot be killed or its baseline is gone: nothing is touched then.
     """
-    dead = history.last_run(read_backwards(log.path))
-    if dead is None or dead.state != "open":
+    dead = died(log)
+    if dead is None:
         return None
     return _Recovery(layout, log, workspace, rollback, effects(dead.run_id), dead).run()
 
@@ -62,7 +68,7 @@ def recover(
 class _Recovery:
     layout: Layout
     log: EventLog
-    workspace: Workspace
+    where: Workspace | None
     rollback: RollbackSection
     effects: EffectRunner
     dead: LastRun
@@ -75,9 +81,17 @@ class _Recovery:
                 "Stop them as the user they belong to, then run evolver again. Nothing was restored under them.",
             )
         iteration = self.dead.iteration
+        if self.where is None:
+            self._tell(iteration, "the clone it worked in is gone", "nothing_to_do", killed)
+            return Recovered(self.dead.run_id, "nothing_to_do", False, "the clone it worked in is gone")
         done = self._between(killed) if iteration is None else self._inside(iteration, killed)
         crash_point("recovery.done")
         return done
+
+    @property
+    def workspace(self) -> Workspace:
+        assert self.where is not None
+        return self.where
 
     def _between(self, killed: tuple[int, ...]) -> Recovered:
         """Died outside any iteration: before the first one (validators may have dropped things), or between two."""
