@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,8 +29,7 @@ APPROVE_EPILOG = """Examples:
 
   evolver effects approve deploy --effect migrate
 """
-FOOTNOTE = """rollback yes: evolver reverts the action by itself when it fails, or when its iteration is rejected later. no: it never does.
-apt: no deployment rollback on apt. rpm-ostree: tested with a stand-in, never run on a real host."""
+FOOTNOTE = "rollback yes: evolver reverts the action by itself when it fails, or when its iteration is rejected later. no: it never does."
 
 Where = Annotated[Path, typer.Option("-C", help="Work in this folder's worktree.", show_default=False)]
 LoopName = Annotated[str | None, typer.Argument(metavar="[LOOP]", help="A loop, named as for `run`.", show_default=False)]
@@ -80,20 +80,21 @@ def list_(
     if as_json:
         typer.echo(msgspec.json.encode({"actions": actions, "effects": effects}).decode())
         return
-    rows = [("action", "risk", "mutating", "rollback", "reverted by", "what it does")]
-    rows += [
-        (a.name, a.risk, _yes(a.mutating), _yes(a.rollback_available), a.rollback or "nothing", _with_note(a)) for a in actions
-    ]
-    _table(rows)
+    _table(
+        ("action", "risk", "mutating", "rollback", "reverted by", "what it does"),
+        [(a.name, a.risk, _yes(a.mutating), _yes(a.rollback_available), a.rollback or "nothing", a.summary) for a in actions],
+    )
     typer.echo(FOOTNOTE)
+    for family, note in dict.fromkeys((a.family, a.note) for a in actions if a.note):
+        typer.echo(f"{family}: {note}")
     if effects:
         typer.echo("")
         _table(
-            [("effect", "when", "action", "risk", "rollback", "approval", "command")]
-            + [
+            ("effect", "when", "action", "risk", "rollback", "approval", "command"),
+            [
                 (e.name, e.when, e.action, e.risk, _yes(e.rollback_available), e.approval, _shown(e.argv, e.undo))
                 for e in effects
-            ]
+            ],
         )
 
 
@@ -230,15 +231,12 @@ def _shown(argv: tuple[str, ...], undo: tuple[str, ...]) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\n", "\\n")
 
 
-def _with_note(action: ActionRow) -> str:
-    return f"{action.summary}; {action.note}" if action.note and action.family != "rpm-ostree" else action.summary
-
-
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    for row in rows:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    every = [head, *rows]
+    widths = [max(len(row[n]) for row in every) for n in range(len(head))]
+    for row in every:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

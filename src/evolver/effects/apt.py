@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evolver.effects.spec import ActionSpec, Arguments
 
+WARNING = " (no deployment rollback on apt)"
 NOTE = "no deployment rollback on apt: what it changed stays when the iteration is rejected"
 
 
@@ -17,7 +18,7 @@ def _action(name: str, summary: str, argv: tuple[str, ...], takes: str = "") -> 
             case _:
                 return (*argv, *args.words(takes))
 
-    return ActionSpec(name=name, family="apt", summary=summary, argv=build, risk="high", rollback=None, note=NOTE)
+    return ActionSpec(name=name, family="apt", summary=summary + WARNING, argv=build, risk="high", rollback=None, note=NOTE)
 
 
 ACTIONS = (
