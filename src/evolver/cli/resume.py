@@ -12,7 +12,7 @@ import typer
 from evolver.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:
-    from evolver.resume import Decision, Held, Resume
+    from evolver.resuming import Decision, Held, Resume
 
 EPILOG = """Examples:
 
@@ -48,7 +48,7 @@ def resume(
     from evolver.layout import locate
     from evolver.model import RollbackMode
     from evolver.redact import Redactor
-    from evolver.resume import Resume, refuse_agents
+    from evolver.resuming import Resume, refuse_agents
     from evolver.settings import read as read_settings
 
     refuse_agents(os.environ)
