@@ -22,7 +22,7 @@ from evolver.context import RunContext
 from evolver.definition import LoadedLoop, RollbackSection
 from evolver.effects.plan import plans as effect_plans
 from evolver.effects.runner import EffectRunner
-from evolver.errors import UsageError
+from evolver.errors import PreflightError, UsageError
 from evolver.events.ids import uuid7
 from evolver.events.log import SEGMENT_SIZE, EventLog, Listener
 from evolver.git import Git
@@ -85,6 +85,8 @@ def plan(
     """Read settings and loop. Raise `UsageError` for what is wrong with them; touches nothing."""
     env = dict(os.environ) if env is None else dict(env)
     layout = locate(start, env)
+    if (person := clone.person_of(layout, env)) is not None:
+        raise PreflightError(f"{layout.root} is the clone that evolver works in", f"Run it in {person.root}.")
     settings = read_settings(env, layout.root / ".env")
     check_events(layout, settings)
     unfilled = load(name, layout.root, settings, flags, validators, file=file)

@@ -25,6 +25,7 @@ from evolver.errors import GitError, PreflightError, UsageError
 from evolver.events.ids import uuid7
 from evolver.git import Git
 from evolver.layout import Layout, lifeboat_of, locate, state_home
+from evolver.resume_lock import read as read_lock
 from evolver.resume_lock import write_atomic
 
 POINTER = "clone"
@@ -100,6 +101,18 @@ def person_of(layout: Layout, env: Mapping[str, str] = os.environ) -> Layout | N
     except PreflightError:
         return None
     return person if _line(person.state / POINTER) == layout.root else None
+
+
+def locate_person(start: Path, env: Mapping[str, str] = os.environ) -> Layout:
+    """`layout.locate`, but called in a clone it finds the worktree the clone works for."""
+    found = locate(start, env)
+    return person_of(found, env) or found
+
+
+def holder(person: Layout, env: Mapping[str, str] = os.environ) -> Layout | None:
+    """Where a resume lock stands: in the worktree, or in its clone."""
+    clone = find(person, env)
+    return next((place for place in (person, clone) if place is not None and read_lock(place) is not None), None)
 
 
 def seen_from(person: Layout, clone: Layout, path: Path) -> Path:

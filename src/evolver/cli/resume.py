@@ -43,9 +43,9 @@ def resume(
 ) -> None:
     """Look at a held tree and decide: keep it, or roll it back."""
     from evolver.assemble import opened
+    from evolver.clone import locate_person
     from evolver.definition import RollbackSection
     from evolver.interrupts import Interrupts
-    from evolver.layout import locate
     from evolver.model import RollbackMode
     from evolver.redact import Redactor
     from evolver.resuming import Resume, refuse_agents
@@ -56,7 +56,7 @@ def resume(
         raise UsageError("--keep and --rollback exclude each other", "Choose one.")
     if rollback is not None and rollback not in (RollbackMode.HARD, RollbackMode.STASH):
         raise UsageError(f"--rollback: expected hard or stash, got {rollback!r}")
-    layout = locate(directory)
+    layout = locate_person(directory)
     settings = read_settings(os.environ, layout.root / ".env")
     with (
         Interrupts(),  # a Ctrl-C may not cut a restore short

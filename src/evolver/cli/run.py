@@ -55,6 +55,9 @@ def run(
     until: Annotated[
         str | None, typer.Option("--until", help="accepted, score, 'score >= X' or promise.", show_default=False)
     ] = None,
+    isolation: Annotated[
+        str | None, typer.Option("--isolation", help="inplace, or clone: work in a clone beside yours.", show_default=False)
+    ] = None,
     directory: Annotated[Path, typer.Option("-C", help="Work in this folder.", show_default=False)] = Path("."),
     as_json: Annotated[
         bool, typer.Option("--json", help="Write the run's events to standard output, and nothing else.")
@@ -65,8 +68,8 @@ def run(
 ) -> None:
     """Let the loop work: every attempt is committed, or undone."""
     from evolver.assemble import plan, prepared
+    from evolver.clone import holder
     from evolver.interrupts import Interrupts
-    from evolver.resume_lock import read as read_lock
     from evolver.ui.progress import progress
 
     given = {
@@ -75,6 +78,7 @@ def run(
         "rollback.mode": (rollback, "--rollback"),
         "loop.dirty": (dirty, "--dirty"),
         "loop.until": (until, "--until"),
+        "loop.isolation": (isolation, "--isolation"),
         "codegen.command": (codegen, "--codegen"),
         "codegen.agent": (agent, "--agent"),
         "codegen.prompt": (str(Path(prompt).absolute()) if prompt else None, "--prompt"),
@@ -93,10 +97,10 @@ def run(
         print_plan(planned, as_json=as_json)
         return
     with Interrupts() as interrupts:
-        if wait and read_lock(planned.layout) is not None:
+        if wait and (held := holder(planned.layout)) is not None:
             from evolver.events.follow import wait_for_removal
 
-            wait_for_removal(planned.layout.resume_lock, lambda: interrupts.signal is not None)
+            wait_for_removal(held.resume_lock, lambda: interrupts.signal is not None)
             if interrupts.signal is not None:
                 raise typer.Exit(128 + interrupts.signal)
         with (
@@ -106,4 +110,8 @@ def run(
             shown.recovered(ready.recovered)
             report = ready.execute()
         shown.finished(report)
+    if report.landed is not None and not as_json:
+        from evolver.cli.land import tell
+
+        tell(report.landed, quiet=quiet)
     raise typer.Exit(int(report.exit_code))

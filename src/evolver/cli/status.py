@@ -11,10 +11,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from evolver import history, lock, resume_lock
+from evolver import clone, history, lock, resume_lock
 from evolver.events.reader import read_backwards
 from evolver.history import LastRun
-from evolver.layout import Layout, locate
+from evolver.layout import Layout
 from evolver.resume_lock import ResumeLock
 from evolver.settings import read as read_settings
 
@@ -29,6 +29,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     last_run: LastRun | None
     lock: ResumeLock | None
     counts: dict[str, int]
+    clone: str | None = None  # where isolated runs of this worktree work
+    unlanded: tuple[str, ...] = ()  # runs whose commits wait there for `evolver land`
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +42,8 @@ def look(layout: Layout) -> Status:
     settings = read_settings(os.environ, layout.root / ".env")
     events = layout.events(settings.events)
     last = history.last_run(read_backwards(events)) if events.exists() else None
-    held = resume_lock.read(layout)
+    cloned = clone.find(layout)
+    held = resume_lock.read(layout) or (resume_lock.read(cloned) if cloned is not None else None)
     active = lock.is_held(layout)
     state = (
         "held" if held is not None else "running" if active else "died" if last is not None and last.state == "open" else "idle"
@@ -62,6 +65,8 @@ def look(layout: Layout) -> Status:
         last_run=last,
         lock=held,
         counts=dict(last.counts) if last is not None else {},
+        clone=str(cloned.root) if cloned is not None else None,
+        unlanded=tuple(r.run_id for r in clone.unlanded(cloned)) if cloned is not None and not active else (),
     )
 
 
@@ -71,7 +76,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second until interrupted.")] = False,
 ) -> None:
     """Tell what the loop is doing, or how its last run ended."""
-    layout = locate(directory)
+    layout = clone.locate_person(directory)
     while True:
         found = look(layout)
         text = msgspec.json.encode(found).decode() if as_json else "\n".join(_lines(found))
@@ -104,6 +109,10 @@ def _lines(found: Status) -> list[str]:
             out.append(f"          ended: {last.reason}, exit {last.exit_code}")
     if found.lock is not None:
         out.append(f"lock      {found.lock.iteration_id} since {found.lock.time}: {found.lock.reason}")
+    if found.clone is not None:
+        out.append(f"clone     {found.clone}")
+    for run_id in found.unlanded:
+        out.append(f"unlanded  {run_id}: `evolver land` brings its commits to your branch")
     if found.pre_ref:
         out.append(f"pre_ref   {found.pre_ref}")
     out.append(f"events    {found.events}")

@@ -1,0 +1,137 @@
+"""`evolver land` put together: the locks, the loop that was in force, and judging a rebased branch in the clone."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolver import clone as clones
+from evolver import guard, rebasing
+from evolver.assemble import Opened, opened
+from evolver.clone import Unlanded
+from evolver.context import RunContext
+from evolver.definition import LoadedLoop, RollbackSection
+from evolver.errors import NotRestoredError, PreflightError
+from evolver.interrupts import Interrupts
+from evolver.keeping import stored_definition
+from evolver.land import Landed, Refused, land
+from evolver.layout import Layout
+from evolver.model import StepContext, StepResult, Verdict
+from evolver.redact import Redactor
+from evolver.sandbox import for_loop
+from evolver.settings import read as read_settings
+from evolver.steps.registry import build_validators
+from evolver.steps.runner import StepRunner
+from evolver.validating import Validation
+from evolver.worktree.values import Baseline
+from evolver.worktree.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The rebased work was judged, or could not be rebased; everything is as it was."""
+
+    reason: str
+
+
+class _Nobody:
+    """Nothing is generated while landing."""
+
+    def generate(self, context: StepContext) -> StepResult:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Site:
+    """A person's worktree and its clone, both locked."""
+
+    person: Layout
+    clone: Layout
+    found: Opened
+    env: Mapping[str, str]
+    interrupts: Interrupts
+    scratch: Path
+
+    @property
+    def waiting(self) -> tuple[Unlanded, ...]:
+        return clones.unlanded(self.clone)
+
+    def land(self, record: Unlanded, *, squash: bool, rebase: bool) -> Landed | Refused | Failed | None:
+        if rebase and record.onto is not None:
+            done = self._rebase(record)
+            if not done.verdict.passed:
+                what = "git cannot rebase the work" if done.verdict.step == "rebase" else "the rebased work does not pass"
+                return Failed(f"{what}: {done.verdict.reason}")
+            record = done.record
+        return land(self.person, self.clone, record, self.found.log.bind(record.run_id), squash=squash, rebased=rebase)
+
+    def _rebase(self, record: Unlanded) -> rebasing.Rebased:
+        definition = stored_definition(self.clone, record.definition)
+        if definition is None:
+            raise PreflightError(
+                "the loop that made this work is not known any more, so it cannot be validated again",
+                "Land without --rebase, or merge the commits by hand.",
+            )
+        loaded = LoadedLoop(
+            name=record.loop, definition=definition, source=None, directory=Path(record.directory), digest=record.definition
+        )
+        workspace = Workspace.open(
+            self.clone, rollback=definition.rollback, max_vault=self.found.settings.max_vault, env=self.env
+        )
+        redactor = Redactor.from_environment(self.env, definition.redact)
+        runner = StepRunner(self.interrupts, redactor, base=self.env, withheld=frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"}))
+        run = RunContext(
+            run_id=record.run_id,
+            loaded=loaded,
+            layout=self.clone,
+            person=self.person,
+            workspace=workspace,
+            events=self.found.log.bind(record.run_id),
+            interrupts=self.interrupts,
+            codegen=_Nobody(),
+            validators=build_validators(loaded, runner, sandbox=for_loop(loaded, self.clone, self.env)),
+            scratch=self.scratch,
+            protected=guard.protected_globs(loaded, self.clone.root),
+            restore_log=self.found.log.ensure_present,
+        )
+
+        def judge(baseline: Baseline) -> tuple[Verdict, bool]:
+            return self._judge(run, baseline)
+
+        return rebasing.rebase(self.person, self.clone, workspace, record, judge)
+
+    def _judge(self, run: RunContext, baseline: Baseline) -> tuple[Verdict, bool]:
+        """Every validator on the rebased tree. The caller puts the clone back afterwards, whatever they dropped."""
+        step_dir = self.scratch / "land"
+        step_dir.mkdir(exist_ok=True)
+        failure = self.scratch / "last-failure.txt"
+        failure.write_bytes(b"")
+        logs = run.home.step_logs / run.run_id / "land"
+        context = StepContext(run.run_id, 0, baseline.pre_ref, run.workdir, step_dir, logs, failure)
+
+        def guarded() -> None:
+            run.workspace.guard_control(baseline)
+            run.restore_log()
+
+        return Validation(run, context, None, kind="land-validate", guard=guarded).judge(None)
+
+
+@contextmanager
+def opened_for_landing(person: Layout, env: Mapping[str, str], interrupts: Interrupts) -> Iterator[Site]:
+    """Raise `PreflightError` when there is no clone, and what `opened` raises: a dead run is recovered before its work lands."""
+    if clones.find(person, env) is None:
+        raise PreflightError(f"no isolated run has worked for {person.root}", "`evolver run --isolation clone` makes a clone.")
+    settings = read_settings(env, person.root / ".env")
+    with ExitStack() as stack:
+        redactor = Redactor.from_environment(env)
+        opening = opened(person, settings, env=env, rollback=RollbackSection(), redactor=redactor, note="land")
+        found = stack.enter_context(opening)
+        scratch = Path(tempfile.mkdtemp(prefix="evolver-land-"))
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        if found.clone is None:
+            raise NotRestoredError(f"the clone of {person.root} went away", "Run `evolver run --isolation clone` again.")
+        yield Site(person, found.clone, found, env, interrupts, scratch)
