@@ -52,4 +52,3 @@ def load(tmp_path: Path) -> Load:
 
 def _durations(kind: type, value: object) -> object:
     return kind.parse(value)  # type: ignore[attr-defined]
-

@@ -12,7 +12,7 @@ from evolver.steps.said import Said, is_transient, retry_after, short
 
 def failed(said: Said, words: str, **known: object) -> AgentReport:
     """A report of failure; `words` decide whether it passes by itself."""
-    words = words or said.last_line() or f"exit {said.exit_code}"
+    words = words or said.last_line() or f"exit {said.exit_code} without a report"
     report = AgentReport(
         ok=False,
         reason=short(words),
@@ -25,5 +25,5 @@ def failed(said: Said, words: str, **known: object) -> AgentReport:
 def finished(said: Said, words: str, **known: object) -> AgentReport:
     """Its own word that it finished; then a non-zero exit still counts against it."""
     if said.exit_code != 0:
-        return failed(said, words and f"exit {said.exit_code}: {words}", **known)
+        return failed(said, f"exit {said.exit_code} after a report of success" + (f": {words}" if words else ""), **known)
     return msgspec.structs.replace(AgentReport(ok=True, reason=short(words)), **known)

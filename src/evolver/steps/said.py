@@ -48,8 +48,8 @@ class Said:
                         yield value
 
     def last_line(self) -> str:
-        """The last line with something on it, shortened."""
-        lines = [line.strip() for line in self.tail.splitlines() if line.strip()]
+        """The last line for people, shortened. Not a line of JSON: that is the work itself, and no reason."""
+        lines = [line.strip() for line in self.tail.splitlines() if line.strip() and not line.lstrip().startswith("{")]
         return short(lines[-1]) if lines else ""
 
 
