@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from evolver._version import __version__
 
 if TYPE_CHECKING:
-    from evolver.api import Loop, Resumed, Result, read_events, resume, run
+    from evolver.api import Loop, Result, Resumed, read_events, resume, run
 
 __all__ = ["Loop", "Result", "Resumed", "__version__", "read_events", "resume", "run"]
 
