@@ -16,6 +16,7 @@ from evolver.events import chain, paths
 from evolver.events.ids import uuid7
 from evolver.events.log import EventLog, Genesis
 from evolver.events.verify import head_anchors, verify
+
 from .streams import RUN, lines, pause, write
 
 
@@ -98,7 +99,7 @@ def test_rotation_states_hash_count_and_bytes_and_the_chain_goes_on(tmp_path: Pa
 
 def test_killed_between_the_summary_and_the_rename(tmp_path: Path) -> None:
     path = write(tmp_path / "events.jsonl", 40, segment_size=4000)
-    number, last = paths.closed_segments(path)[-1]
+    _, last = paths.closed_segments(path)[-1]
     path.unlink()
     last.rename(path)  # as it was just before the rename
     (tmp_path / "head").unlink()
@@ -474,5 +475,6 @@ def test_startup_does_not_grow_with_the_log(tmp_path: Path) -> None:
 
 
 def test_importing_the_log_is_cheap() -> None:
-    code = "import sys, evolver.events.log as l; print(sorted({'git','rich','httpx','watchfiles','typer','psutil','tenacity'} & set(sys.modules)))"
+    heavy = "{'git','rich','httpx','watchfiles','typer','psutil','tenacity'}"
+    code = f"import sys, evolver.events.log; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from evolver.cli.stream import find_stream
+from evolver.cli.stream import find_stream, quiet_pipe
 from evolver.errors import EvolverError, ExitStatus, PreflightError
 from evolver.events import files as log_files
 from evolver.events import paths
@@ -34,10 +34,8 @@ def verify_command(
 ) -> None:
     """Check every byte of the stream. Exit 0 intact, 8 broken, 9 cannot tell."""
     report = check(directory, files)
-    if as_json:
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
-    else:
-        sys.stdout.write("\n".join(tell(report)) + "\n")
+    with quiet_pipe():
+        sys.stdout.write((msgspec.json.encode(report).decode() if as_json else "\n".join(tell(report))) + "\n")
     status = {"intact": ExitStatus.ACCEPTED, "broken": ExitStatus.LOG_BROKEN, "unknown": ExitStatus.CANNOT_TELL}[report.status]
     raise typer.Exit(int(status))
 

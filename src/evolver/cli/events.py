@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from evolver.cli.stream import find_stream
+from evolver.cli.stream import find_stream, quiet_pipe
 from evolver.durations import Duration
 from evolver.errors import UsageError
 from evolver.events.reader import Cursor, Filter, Record, records
@@ -83,12 +83,12 @@ def events(
     )
     printer = _Printer(shape, cursor)
     try:
-        if follow:
-            _follow(stream.path, wanted, cursor, printer)
-        else:
-            for record in records(stream.path, wanted, after=cursor, skipped=_skipped):
-                printer.show(record)
-            sys.stdout.flush()
+        with quiet_pipe():
+            if follow:
+                _follow(stream.path, wanted, cursor, printer)
+            else:
+                for record in records(stream.path, wanted, after=cursor, skipped=_skipped):
+                    printer.show(record)
     finally:
         if cursor is not None:
             print(f"cursor: {printer.cursor}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from evolver.cli import pick
-from evolver.cli.stream import find_stream
+from evolver.cli.stream import find_stream, quiet_pipe
 from evolver.ui.views import RUNNING, IterationView, RunView, StepView
 from evolver.ui.words import clock, one_line, plural, short, took
 
@@ -27,7 +27,8 @@ def explain(
     """Retell one iteration: what it started from, what changed, who judged, what was undone, how that was proved."""
     stream = find_stream(directory)
     run, found = pick.iteration(stream.path, iteration)
-    sys.stdout.write("\n".join(retell(run, found)) + "\n")
+    with quiet_pipe():
+        sys.stdout.write("\n".join(retell(run, found)) + "\n")
 
 
 def retell(run: RunView, it: IterationView) -> list[str]:

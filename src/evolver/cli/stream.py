@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+import typer
 
 from evolver.errors import PreflightError
 from evolver.events import paths
 from evolver.layout import Layout, locate
 from evolver.settings import read as read_settings
+
+
+@contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """A reader that has what it wanted (`head`, a closed pager) ends the command, quietly and well."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at exit, and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
 
 
 class Stream(NamedTuple):

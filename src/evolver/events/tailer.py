@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 
 from evolver.events import lines, paths
+from evolver.events.envelope import Envelope
 from evolver.events.reader import Cursor, Record, first_needed
+from evolver.events.types import SegmentOpened
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +31,7 @@ class Tailer:
         self._fd = -1
         self._offset = 0
         self._sequence = place.sequence if place is not None else 0
+        self._log: str | None = None  # identity of the stream, when we have seen it
         if place is not None:
             self._go_to(place)
 
@@ -86,18 +89,17 @@ class Tailer:
             envelope = lines.ours(line)
             if envelope is None:
                 self._note(f"{self._path}: a line that is no event was passed over")
-            elif envelope.sequence > self._sequence:
+                continue
+            if envelope.name == SegmentOpened.TYPE and self._is_new_stream(envelope):
+                self._note(f"{self._path} was replaced by a new stream")
+                self._sequence = 0
+            if envelope.sequence > self._sequence:
                 self._sequence = envelope.sequence
                 yield Record(line, envelope)
-            elif (
-                envelope.name == "segment.opened"
-                and envelope.sequence == 1
-                and self._offset == len(line) + 1
-                and self._sequence > 1
-            ):
-                self._note(f"{self._path} was replaced by a new stream")
-                self._sequence = 1
-                yield Record(line, envelope)
+
+    def _is_new_stream(self, envelope: Envelope) -> bool:
+        log, self._log = self._log, str(envelope.decoded().get("log"))
+        return log is not None and log != self._log
 
     def _is_current(self) -> bool:
         try:
