@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from evolver.changes.check import Keep
-from evolver.changes.commands import COMMAND_TIMEOUT_MS, Commands
+from evolver.changes.commands import COMMAND_TIMEOUT_MS, NO_GIT, Commands
 from evolver.changes.files import Root
 from evolver.changes.gitwork import Repository
 from evolver.changes.model import BACKUPS, ChangesLog, Entry
@@ -37,6 +37,7 @@ class Undo:
     repository: Repository | None
     vault: Vault
     report: Builder
+    no_git: str = NO_GIT  # why not
     reverts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     timeout_ms: int = COMMAND_TIMEOUT_MS
     # Does somebody else put this path back (a loop's restore)? Then it is none of ours.
@@ -77,6 +78,7 @@ class Undo:
             has_commits=bool(self.log.commits),
             root=self.root,
             repository=self.repository,
+            no_git=self.no_git,
             keep=self._keep,
             report=self.report,
             reverts=self.reverts,
@@ -97,7 +99,7 @@ class Undo:
         if not wanted:
             self._note_present()
             return
-        obstacle = "no git repository here" if self.repository is None else self.repository.obstacle()
+        obstacle = self.no_git if self.repository is None else self.repository.obstacle()
         if self.repository is None or obstacle:
             for text in reversed(wanted):
                 self.report.error("commits", f"Failed to revert commit {text}: {obstacle}")
@@ -192,16 +194,15 @@ class Undo:
         for path in sorted(self.log.created_dirs, key=lambda p: -len(p.names)):
             self.root.remove_empty(path)
 
-    def _edited(self) -> frozenset[bytes]:
-        try:
-            return self.repository.edited() if self.repository is not None else frozenset()
-        except GitError:
-            return frozenset()
+    def _edited(self) -> frozenset[bytes] | None:
+        return self.repository.edited() if self.repository is not None else frozenset()
 
-    def _reason_to_keep(self, path: RelativePath, edited: frozenset[bytes]) -> str:
+    def _reason_to_keep(self, path: RelativePath, edited: frozenset[bytes] | None) -> str:
         """A log can call anything "created". What it restores, what it needs, and work that no commit has are never deleted."""
         if self._keep.covers(path):
             return "it is, or holds, the log, a backup or a restored file"
+        if edited is None:
+            return "git could not say whether it has uncommitted edits"
         if self.repository is not None:
             full = self.repository.full(path)
             if full in edited or any(name.startswith(full + b"/") for name in edited):

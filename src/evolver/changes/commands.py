@@ -16,6 +16,7 @@ from evolver.changes.report import Builder
 from evolver.process import run_simple
 
 COMMAND_TIMEOUT_MS = 10 * 60 * 1000
+NO_GIT = "no git repository here"
 DIST = relative("dist")
 
 
@@ -32,6 +33,7 @@ class Commands:
     reverts: Mapping[str, tuple[str, ...]]
     covered: Callable[[RelativePath], bool]
     timeout_ms: int = COMMAND_TIMEOUT_MS
+    no_git: str = NO_GIT
     _matches: tuple[Match | None, ...] = ()
     _lines: dict[int, str] = field(default_factory=dict)  # by position in the log
 
@@ -45,7 +47,7 @@ class Commands:
             if found is None or found.revert.how is not How.UNSTAGE:
                 continue
             if self.repository is None:
-                self._failed(found.command, "no git repository here")
+                self._failed(found.command, self.no_git)
                 continue
             problems = []
             for path in found.paths or (None,):

@@ -43,6 +43,11 @@ class Repository:
         except (PreflightError, GitError):
             return None
 
+    def problem(self) -> str:
+        """Why git cannot work here (broken, or owned by somebody git does not trust); empty: it can."""
+        done = self.git.run("rev-parse", "--git-dir", check=False)
+        return "" if done.ok else f"git cannot be used here: {last_words(done)}"
+
     def full(self, path: RelativePath) -> bytes:
         return self.prefix + path.raw
 
@@ -69,15 +74,18 @@ class Repository:
                 return last_words(done)
         return ""
 
-    def edited(self) -> frozenset[bytes]:
-        """Paths HEAD knows whose content or type in the worktree is another: they hold work that no commit has."""
-        if self.git.run("rev-parse", "-q", "--verify", "HEAD", check=False).code:
+    def edited(self) -> frozenset[bytes] | None:
+        """Paths HEAD knows whose content or type in the worktree is another: they hold work that no commit has. None: git
+        cannot tell."""
+        if not self.git.run("rev-parse", "-q", "--verify", "HEAD", check=False).ok:
             return frozenset()
-        return frozenset(self.git.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=MT", "HEAD").fields())
+        done = self.git.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=MT", "HEAD", check=False)
+        return frozenset(done.fields()) if done.ok else None
 
     def tracks(self, path: RelativePath) -> bool:
-        """Does the index hold this path, or anything below it?"""
-        return bool(self.git.run("ls-files", "-z", "--", self.full(path)).out)
+        """Does the index hold this path, or anything below it? When git cannot tell, yes: it is not ours to delete then."""
+        done = self.git.run("ls-files", "-z", "--", self.full(path), check=False)
+        return bool(done.out) or not done.ok
 
     def in_head(self, path: RelativePath) -> bool:
         """Does the last commit hold this path, or anything below it?"""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from evolver.changes.apply import Undo
 from evolver.changes.check import check
-from evolver.changes.commands import COMMAND_TIMEOUT_MS
+from evolver.changes.commands import COMMAND_TIMEOUT_MS, NO_GIT
 from evolver.changes.files import Root, UnsafePathError, read_chunks
 from evolver.changes.gitwork import Repository
 from evolver.changes.model import MAX_LOG_BYTES, ChangesLog, Refused
@@ -62,6 +62,7 @@ class Opened:
     log_path: RelativePath | None
     repository: Repository | None
     data: bytes  # the log as read
+    no_git: str  # why `repository` is None
 
 
 def rollback_changes(
@@ -111,6 +112,7 @@ def rollback_changes(
             log=opened.log,
             log_path=opened.log_path,
             repository=opened.repository,
+            no_git=opened.no_git,
             vault=stack.enter_context(Vault()),
             report=builder,
             reverts=reverts or {},
@@ -136,6 +138,7 @@ def open_log(log_path: Path, root: Path | None, *, phase: str | None, strict: bo
             base = Path(os.path.realpath(root if root is not None else log_path.parent))
             repository = Repository.find(base) if base.is_dir() else None
             forbidden = (repository.layout.git_dir, repository.layout.common_dir) if repository is not None else ()
+            no_git = NO_GIT if repository is None else repository.problem()
             folder = stack.enter_context(Root.open(base, forbidden))
         except (OSError, ValueError):  # ValueError: a NUL in the path
             yield Refused((f"Changes log not found at {shown(str(log_path))}",))
@@ -150,7 +153,7 @@ def open_log(log_path: Path, root: Path | None, *, phase: str | None, strict: bo
             elif errors := check(folder, parsed, inside):
                 parsed = Refused(errors)
         if isinstance(parsed, ChangesLog) and isinstance(data, bytes):
-            yield Opened(folder, parsed, inside, repository, data)
+            yield Opened(folder, parsed, inside, None if no_git else repository, data, no_git)
         elif isinstance(parsed, Refused):
             yield parsed
 
