@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,13 +60,25 @@ def control_files(evidence: Evidence) -> str | None:
     return f"guard: control files changed: {', '.join(changed[:5])}"
 
 
+def protected_matcher(globs: tuple[str, ...]) -> Callable[[bytes], bool]:
+    """Whether a path, relative to the worktree, is protected. `globs` as in a `.gitignore`."""
+    import pathspec
+
+    spec = pathspec.GitIgnoreSpec.from_lines(globs)
+
+    def matches(path: bytes) -> bool:
+        name = _name(path)
+        # `tests/` is a folder's pattern; a link or file put in its place is meant as well.
+        return bool(spec.match_file(name) or spec.match_file(name + "/"))
+
+    return matches
+
+
 def protected_paths(evidence: Evidence) -> str | None:
     if not evidence.protected:
         return None
-    import pathspec
-
-    spec = pathspec.GitIgnoreSpec.from_lines(evidence.protected)
-    hit = [_name(c.path) for c in evidence.attempt.changes if spec.match_file(_name(c.path))]
+    matches = protected_matcher(evidence.protected)
+    hit = [_name(c.path) for c in evidence.attempt.changes if matches(c.path)]
     return f"guard: protected path: {', '.join(hit[:5])}" if hit else None
 
 
@@ -103,15 +115,30 @@ def binary(evidence: Evidence) -> str | None:
 def secrets(evidence: Evidence) -> str | None:
     """The reason names file and pattern, never the secret."""
     patterns = [re.compile(p) for p in (*SECRETS, *evidence.section.secrets)]
-    current = ""
-    for line in evidence.diff.splitlines():
-        if line.startswith("+++ "):
-            current = line[4:].removeprefix("b/")
-        elif line.startswith("+"):
-            for pattern in patterns:
-                if pattern.search(line[1:]):
-                    return f"guard: what looks like a secret was added to {current} (pattern {pattern.pattern[:40]})"
+    for path, line in added_lines(evidence.diff):
+        for pattern in patterns:
+            if pattern.search(line):
+                return f"guard: what looks like a secret was added to {path} (pattern {pattern.pattern[:40]})"
     return None
+
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+
+
+def added_lines(diff: str) -> Iterator[tuple[str, str]]:
+    """File and text of each added line. Hunks are counted: an added `++ x` looks like a file's header."""
+    path, old, new = "", 0, 0
+    for line in diff.split("\n"):
+        if old > 0 or new > 0:
+            kind = line[:1]
+            if kind == "+":
+                yield path, line[1:]
+            old -= kind in ("-", " ", "")
+            new -= kind in ("+", " ", "")
+        elif line.startswith("+++ "):
+            path = line[4:].rstrip("\t").removeprefix("b/")
+        elif hunk := _HUNK.match(line):
+            old, new = int(hunk[1] or 1), int(hunk[2] or 1)
 
 
 PREDICATES: tuple[Callable[[Evidence], str | None], ...] = (
@@ -132,12 +159,13 @@ def check(evidence: Evidence) -> str | None:
 
 
 def _escape(path: str) -> str:
-    return "/" + re.sub(r"([*?\[\]\\!#])", r"\\\1", path)
+    return "/" + re.sub(r"([*?\[\]\\!# ])", r"\\\1", _name(os.fsencode(path)))
 
 
 def _inside(root: Path, path: Path) -> Iterable[str]:
-    """`path` as named and as it really is, relative to `root`; nothing when it lies outside."""
-    for candidate in (Path(os.path.normpath(path)), Path(os.path.realpath(path))):
+    """`path` as named and as it really is, relative to `root`, with every link on the way; nothing when it lies outside."""
+    named = Path(os.path.normpath(path))
+    for candidate in (named, Path(os.path.realpath(path)), *(folder for folder in named.parents if folder.is_symlink())):
         if candidate.is_relative_to(root) and candidate != root:
             yield str(candidate.relative_to(root))
 
@@ -153,22 +181,53 @@ def protected_globs(loaded: LoadedLoop, root: Path) -> tuple[str, ...]:
             for path in _inside(root, loaded.directory / loaded.definition.codegen.prompt):
                 found[_escape(path)] = None
     for validator in loaded.definition.validator:
-        if isinstance(validator.command, str):
-            try:
-                words = shlex.split(validator.command)
-            except ValueError:
-                words = validator.command.split()
-        else:
-            words = list(validator.command or ())
+        words = list(_words(validator.command or ()))
         if validator.callable:
-            words.append(validator.callable.partition(":")[0].replace(".", "/") + ".py")
-        for word in words:
-            for base in {root, root / loaded.definition.loop.scope, loaded.directory}:
-                try:
-                    is_script = (base / word).is_file()
-                except (OSError, ValueError):
-                    continue
-                if is_script:
+            module = validator.callable.partition(":")[0].replace(".", "/")
+            words += [f"{module}.py", f"{module}/__init__.py"]
+        bases = dict.fromkeys((root, root / loaded.definition.loop.scope, loaded.directory))
+        # `cd tools && ./check.sh`, `make -C build`: a folder that is named may be where the rest is looked for.
+        bases |= dict.fromkeys(base / word for base in tuple(bases) for word in words if _is(Path.is_dir, base / word))
+        for base in bases:
+            for word in words:
+                if _is(Path.is_file, base / word):
                     for path in _inside(root, base / word):
                         found[_escape(path)] = None
     return (*found, *loaded.definition.guard.protected)
+
+
+def _is(ask: Callable[[Path], bool], path: Path) -> bool:
+    try:
+        return ask(path)
+    except (OSError, ValueError):  # too long for a path, or a NUL in it
+        return False
+
+
+# What a runner reads without being told its name.
+_IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "just": ("justfile", "Justfile", ".justfile")}
+
+
+def _words(command: str | tuple[str, ...], depth: int = 2) -> Iterator[str]:
+    """Everything in a command that may name a file: its words, what is quoted in them, values of options, test ids, modules."""
+    if isinstance(command, str):
+        lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+        lexer.whitespace_split, lexer.commenters = True, ""
+        try:
+            words = tuple(lexer)
+        except ValueError:
+            words = tuple(command.split())
+    else:
+        words = command
+    for before, word in zip(("", *words), words, strict=False):
+        if not word:
+            continue
+        yield word
+        yield from _IMPLIED.get(word.rpartition("/")[2], ())
+        if before == "-m":
+            module = word.replace(".", "/")
+            yield from (f"{module}.py", f"{module}/__main__.py", f"{module}/__init__.py")
+        for mark in ("=", "::", "@"):
+            if mark in word:
+                yield from (part for part in word.split(mark) if part)
+        if depth and any(c.isspace() for c in word):
+            yield from _words(word, depth - 1)

@@ -30,6 +30,7 @@ class Interrupts:
     def __init__(self, *, signals: Iterable[signal.Signals] = HANDLED) -> None:
         self.signal: int | None = None
         self.count = 0
+        self.cancelled = False  # the running step is to end; the run goes on
         self.listeners: list[Callable[[int], None]] = []
         self._wanted = tuple(signals)
         self._previous: dict[signal.Signals, object] = {}
@@ -69,8 +70,17 @@ class Interrupts:
         for listener in self.listeners:
             listener(number)
 
+    def cancel(self) -> None:
+        """End the running step alone. To be taken back with `uncancel` before the next one."""
+        self.cancelled = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write, b"!")
+
+    def uncancel(self) -> None:
+        self.cancelled = False
+
     def __bool__(self) -> bool:
-        return self.signal is not None
+        return self.signal is not None or self.cancelled
 
     @property
     def name(self) -> str:
@@ -93,5 +103,6 @@ class Interrupts:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            select.select([self._read], [], [], left)
+            if select.select([self._read], [], [], left)[0] and not self:
+                self.drain()  # woken by what has been taken back since
         return True

@@ -14,6 +14,7 @@ from evolver import guard, telling
 from evolver.changes.within import ChangesLogAt
 from evolver.context import RunContext
 from evolver.crash import crash_point
+from evolver.effects.outcome import Compensation
 from evolver.events.types import AlertControlChanged, AlertRefsLeft, IterationAccepting
 from evolver.feedback import Feedback, failure_hash
 from evolver.machine import IterationState, Phase, next_phase, outcome
@@ -21,7 +22,8 @@ from evolver.message import commit_message
 from evolver.model import Judgement, Outcome, StepContext, StepResult, Verdict
 from evolver.rejecting import Rejection
 from evolver.stepping import run_codegen
-from evolver.stop import IterationResult, RunState
+from evolver.stop import IterationResult, RunState, cost_left
+from evolver.stop import budget as within
 from evolver.telling import NAMED
 from evolver.validating import Validation
 from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Restored
@@ -81,7 +83,9 @@ class Iteration:
         self.run.events.emit(telling.started(self.id, state.mode, self.baseline, digest), iteration=self.number)
         crash_point("iteration.started")
         self.context = self._context()
-        self.validation = Validation(self.run, self.context, self.past.best, guard=self._guard_control)
+        self.validation = Validation(
+            self.run, self.context, self.past.best, guard=self._guard_control, reds=self.past.reds
+        )
         return state
 
     def _codegen(self, state: IterationState) -> IterationState:
@@ -89,13 +93,18 @@ class Iteration:
             self.round += 1
             told = self.feedback.rejected(self.number, state.verdict, self._failing_output(), "")
             state = state.but(verdict=None, repairs_left=state.repairs_left - 1)
+            undone = self.run.effects.compensate(self.id) if self.run.effects is not None else Compensation()
+            if not undone.ok:
+                verdict = Verdict(Judgement.FAIL, undone.reason, "effects")
+                return state.but(verdict=verdict, effects_failed=True, repairs_left=0)
         else:
             told = self.feedback
         told.write(self.context.last_failure)
         context = replace(self.context, repair_round=self.round)
         if self.run.render_prompt is not None:
             context = replace(context, prompt=self.run.render_prompt(context, told, self.past))
-        step = run_codegen(self.run, context, self._guard_control)
+        budget = self.run.loaded.definition.budget
+        step = run_codegen(self.run, context, self._guard_control, cost_left=cost_left(budget, self.past, self.cost))
         self.codegen = step.result
         if step.result.report is not None:
             report = step.result.report
@@ -103,8 +112,11 @@ class Iteration:
             self.cost += Decimal(report.cost_usd or 0)
         crash_point("iteration.codegen_done")
         failed = step.verdict if not step.verdict.passed else None
-        if failed is not None and self.run.loaded.definition.codegen.on_error == "validate" and not step.result.interrupted:
+        on_error = self.run.loaded.definition.codegen.on_error
+        if failed is not None and on_error == "validate" and not step.result.interrupted and not step.stopped:
             failed = None
+        if step.stopped or within(budget)(self.past.spending(self.tokens, self.cost)) is not None:
+            state = state.but(repairs_left=0)
         return state.but(verdict=failed, promised=step.promised, survivors=bool(step.result.survivors))
 
     def _inspect(self, state: IterationState) -> IterationState:
@@ -133,7 +145,11 @@ class Iteration:
         if self.run.effects is None:
             return state
         verdict, needs_person = self.run.effects.run(when, self.context)
-        return state.but(verdict=verdict or state.verdict, effects_failed=state.effects_failed or needs_person)
+        state = state.but(verdict=verdict or state.verdict, effects_failed=state.effects_failed or needs_person)
+        declared = any(effect.when == when for effect in self.run.loaded.definition.effect)
+        if verdict is None and declared and when == "before_validate":  # what a generator wrote is validated and committed
+            state = self._inspect(state)
+        return state
 
     def _validate(self, state: IterationState) -> IterationState:
         verdict, survivors = self.validation.judge(self.attempt)
@@ -233,6 +249,8 @@ class Iteration:
         )
 
     def _failing_output(self) -> str:
+        if self.run.effects is not None and self.run.effects.output:
+            return self.run.effects.output
         failing = self.validation.failing or self.codegen
         return failing.tail if failing is not None else ""
 

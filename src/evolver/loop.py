@@ -151,7 +151,7 @@ class Run:
             best = self.state.best
             if best is None or better(run.loaded.definition.score)(validation.score, best):
                 self.state = replace(self.state, best=validation.score)
-        self.state = replace(self.state, baseline_red=red)
+        self.state = replace(self.state, baseline_red=red, reds=frozenset(validation.failed))
         if red and policy == "require" and run.interrupts.signal is None:
             raise PreflightError(
                 f"the baseline is already red: {verdict.reason}", 'Make it green first, or set [validate] baseline = "record".'

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
+
+import msgspec
 
 from evolver.context import RunContext
 from evolver.events.types import StepFinished, StepRunning, StepStarted
 from evolver.model import Judgement, StepContext, StepResult, Verdict
+from evolver.spending import Meter
+from evolver.watching import watching
 
 PROMISE_LIMIT = 1 << 20  # bytes of a promise file that are read
 
@@ -21,6 +27,7 @@ class CodegenStep:
     result: StepResult
     verdict: Verdict
     promised: bool
+    stopped: bool = False  # by a guard or a budget: nothing in it is worth validating or repairing
 
 
 def run_step(
@@ -34,6 +41,7 @@ def run_step(
     guard: Callable[[], None],
     timeout_ms: int | None,
     agent: str | None = None,
+    on_output: Callable[[bytes], None] | None = None,
 ) -> tuple[StepResult, Verdict]:
     """Run `call` between its two events; the pid is in the stream as soon as the child lives.
 
@@ -51,7 +59,7 @@ def run_step(
         )
 
     context.log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)  # an agent may have deleted it with `.git`
-    result = call(replace(context, on_start=started, on_output=run.on_output))
+    result = call(replace(context, on_start=started, on_output=on_output or run.on_output))
     guard()
     verdict = judge(result)
     report = result.report
@@ -98,23 +106,54 @@ def judge_codegen(result: StepResult) -> Verdict:
     return Verdict(Judgement.PASS, "codegen: exit 0", "codegen")
 
 
-def run_codegen(run: RunContext, context: StepContext, guard: Callable[[], None]) -> CodegenStep:
-    """One attempt by the loop's codegen."""
-    section = run.loaded.definition.codegen
-    promise_file = run.workdir / run.loaded.definition.loop.promise_file if run.loaded.definition.loop.promise_file else None
+def run_codegen(run: RunContext, context: StepContext, guard: Callable[[], None], *, cost_left: Decimal | None = None) -> CodegenStep:
+    """One attempt by the loop's codegen. `cost_left` in USD: it is ended when it says that it has spent more."""
+    definition = run.loaded.definition
+    promise_file = run.workdir / definition.loop.promise_file if definition.loop.promise_file else None
     before = _stamp(promise_file)
+    meter = Meter(cost_left, run.interrupts.cancel, run.on_output) if cost_left is not None else None
+    stopped: Callable[[], str] = lambda: ""  # noqa: E731
+
+    def call(told: StepContext) -> StepResult:
+        nonlocal stopped
+        with ExitStack() as stack:
+            watch = None
+            if definition.guard.watch:
+                watch = stack.enter_context(watching(run.layout.root, run.protected, run.interrupts))
+            stack.callback(run.interrupts.uncancel)
+
+            def why() -> str:
+                if watch is not None and watch.hit:
+                    return f"guard: protected path: {watch.hit} (codegen was stopped)"
+                if meter is not None and meter.exceeded:
+                    return f"budget: codegen was stopped, it had spent {meter.spent} of the {meter.limit} USD that were left"
+                return ""
+
+            stopped = why
+            result = run.codegen.generate(told)
+        # Ended by us, not by a person: the run goes on.
+        ours = bool(why()) and run.interrupts.signal is None
+        return msgspec.structs.replace(result, interrupted=False) if ours else result
+
+    def judge(result: StepResult) -> Verdict:
+        reason = stopped()
+        if reason and run.interrupts.signal is None:
+            return Verdict(Judgement.FAIL, reason, "guard" if reason.startswith("guard") else "codegen")
+        return judge_codegen(result)
+
     result, verdict = run_step(
         run,
         context,
         kind="codegen",
         name="codegen",
-        call=run.codegen.generate,
-        judge=judge_codegen,
+        call=call,
+        judge=judge,
         guard=guard,
-        timeout_ms=section.timeout,
-        agent=section.agent,
+        timeout_ms=definition.codegen.timeout,
+        agent=definition.codegen.agent,
+        on_output=meter.feed if meter is not None else None,
     )
-    return CodegenStep(result, verdict, _promised(run, result, promise_file, before))
+    return CodegenStep(result, verdict, _promised(run, result, promise_file, before), bool(stopped()))
 
 
 def _stamp(path: Path | None) -> tuple[int, int, int] | None:

@@ -66,6 +66,7 @@ class RunState:
     pause: bool = False
     stop_asked: bool = False
     baseline_red: bool | None = None  # what the validators said before the first attempt; None: not asked
+    reds: frozenset[str] | None = None  # the validators that did not pass on what the attempts start from; None: not known
 
     def after(self, result: IterationResult, *, better: Callable[[Decimal, Decimal], bool] | None = None) -> RunState:
         """The state once `result` is in."""
@@ -95,7 +96,15 @@ class RunState:
             last_failure=("", "") if accepted else key if rejected else self.last_failure,
             last=result,
             signal=result.interrupted,
+            # What was accepted has passed them all, so whatever fails from here on was broken by an attempt.
+            baseline_red=False if accepted and self.baseline_red is not None else self.baseline_red,
+            reds=frozenset() if accepted and self.reds is not None else self.reds,
         )
+
+
+    def spending(self, tokens: int, cost: Decimal) -> RunState:
+        """The state with what a running attempt has used so far."""
+        return replace(self, tokens=self.tokens + tokens, cost=self.cost + cost)
 
 
 StopCondition = Callable[[RunState], Stop | None]
@@ -164,6 +173,16 @@ def budget(section: BudgetSection) -> StopCondition:
         return None
 
     return over
+
+
+def cost_left(section: BudgetSection, state: RunState, spent: Decimal) -> Decimal | None:
+    """USD that an attempt may still spend, of which it has spent `spent` already; None: no budget."""
+    limits = []
+    if Decimal(section.cost_usd):
+        limits.append(Decimal(section.cost_usd) - state.cost)
+    if Decimal(section.cost_usd_per_day):
+        limits.append(Decimal(section.cost_usd_per_day) - state.cost_today_before - state.cost)
+    return min(limits) - spent if limits else None
 
 
 def breaker(section: BreakerSection) -> StopCondition:

@@ -15,6 +15,8 @@ from evolver.steps.judge import judge
 from evolver.telling import text_path
 from evolver.worktree.values import Attempt
 
+BASELINE = "baseline-validate"
+
 
 class Validation:
     """The validators of one attempt and what they came to."""
@@ -27,15 +29,23 @@ class Validation:
         *,
         guard: Callable[[], None],
         kind: str = "validate",
+        reds: frozenset[str] | None = None,
     ) -> None:
         self.run, self.context, self.best, self.guard, self.kind = run, context, best, guard, kind
+        self.reds = reds  # validators that did not pass before the attempt; None: not known
+        self.failed: list[str] = []
         self.failing: StepResult | None = None
         self.score: Decimal | None = None
         self.tree_changed = False  # a formatter ran: the attempt must be looked at again
 
     def judge(self, attempt: Attempt | None) -> tuple[Verdict, bool]:
-        """The verdict, and whether a writer survived. `attempt` None: the baseline is being judged, every validator runs."""
-        self.failing, self.score, self.tree_changed = None, None, False
+        """The verdict, and whether a writer survived.
+
+        `attempt` None: the baseline is being judged. Every validator runs then, also after one failed: which of them were red
+        already is what later reasons tell (`failed`).
+        """
+        self.failing, self.score, self.tree_changed, self.failed = None, None, False, []
+        first: Verdict | None = None
         sections = {s.name: s for s in self.run.loaded.definition.validator}
         ordered = sorted(self.run.validators, key=lambda v: not (v.name in sections and sections[v.name].writes))
         verdict = Verdict(Judgement.PASS, "no validators" if not ordered else "all validators passed")
@@ -49,13 +59,31 @@ class Validation:
             if section is not None and section.writes:
                 self.tree_changed = True
             if result.survivors or not verdict.passed:
-                self.failing = result
-                return verdict, bool(result.survivors)
+                self.failed.append(validator.name)
+                if self.failing is None:
+                    self.failing, first = result, self._compared(verdict)
+                if attempt is not None or result.survivors or self.kind != BASELINE:
+                    return first or verdict, bool(result.survivors)
+                continue
             measured = self._measure(validator, section, result)
             if measured is not None and not measured.passed:
                 self.failing = result
                 return measured, False
-        return replace_reason(verdict, "all validators passed" if ordered else "no validators"), False
+        if first is not None:
+            return first, False
+        return Verdict(Judgement.PASS, "all validators passed" if ordered else "no validators", verdict.step), False
+
+    def _compared(self, verdict: Verdict) -> Verdict:
+        """The reason says whether the attempt broke it, or found it broken."""
+        if self.reds is None or verdict.step not in {v.name for v in self.run.validators}:
+            return verdict
+        if verdict.step in self.reds:
+            known = "already red before the attempt"
+        elif verdict.judgement is Judgement.FAIL:
+            known = "green before, broken by the attempt"
+        else:
+            known = "green before the attempt"
+        return Verdict(verdict.judgement, f"{verdict.reason} ({known})", verdict.step)
 
     def _step(self, validator: Validator, section: ValidatorSection | None, attempt: int = 0) -> tuple[StepResult, Verdict]:
         return run_step(
@@ -87,14 +115,10 @@ class Validation:
                 return verdict
         measured = scoring.Measured.of(values) if values else None
         self.score = measured.value if measured is not None else None
-        if self.kind != "validate":
+        if self.kind == BASELINE:
             return None
         reason = scoring.judge(wanted, measured, self.best)
         return Verdict(Judgement.FAIL, reason, validator.name) if reason is not None else None
-
-
-def replace_reason(verdict: Verdict, reason: str) -> Verdict:
-    return Verdict(verdict.judgement, reason, verdict.step)
 
 
 def _wanted(section: ValidatorSection, attempt: Attempt | None) -> bool:
