@@ -23,9 +23,10 @@ from evolver.steps.presets import Preset
 from evolver.steps.runner import StepRunner
 
 PACKAGES = ("@anthropic-ai/claude-code-linux-x64@2.1.197", "@openai/codex@npm:@openai/codex@0.171.0-linux-x64")
-CACHE = Path(tempfile.gettempdir()) / f"evolver-test-agents-{os.getuid()}"
-CLAUDE = CACHE / "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
-CODEX = CACHE / "node_modules/@openai/codex/vendor/x86_64-unknown-linux-musl/bin/codex"
+INSTALLED = Path(__file__).parents[2] / ".ci/node"  # where `.ci/run` puts them
+CACHE = Path(tempfile.gettempdir()) / f"evolver-test-agents-{os.getuid()}"  # where a test run on its own does
+CLAUDE = "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
+CODEX = "node_modules/@openai/codex/vendor/x86_64-unknown-linux-musl/bin/codex"
 NPM_HOME = os.environ.get("HOME", "/root")  # before the tests get a HOME of their own: npm's settings lie there
 
 
@@ -120,16 +121,18 @@ def real_agents() -> dict[str, Path]:
             pytest.skip(f"{tool} is not installed")
     if subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode:
         pytest.skip("network namespaces are not allowed here")
+    if (INSTALLED / CLAUDE).exists() and (INSTALLED / CODEX).exists():
+        return {"claude": INSTALLED / CLAUDE, "codex": INSTALLED / CODEX}
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one installation, however many test processes
-        if not (CLAUDE.exists() and CODEX.exists()):
+        if not ((CACHE / CLAUDE).exists() and (CACHE / CODEX).exists()):
             env = {**os.environ, "HOME": NPM_HOME}
             command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(CACHE), *PACKAGES]
             done = subprocess.run(command, env=env, cwd=CACHE, capture_output=True, text=True, timeout=240, check=False)
             if done.returncode:
                 pytest.skip(f"npm could not install the agent CLIs: {done.stderr.strip()[-200:]}")
-    return {"claude": CLAUDE, "codex": CODEX}
+    return {"claude": CACHE / CLAUDE, "codex": CACHE / CODEX}
 
 
 CODEX_CONFIG = """

@@ -79,6 +79,20 @@ def test_a_wait_ends_at_once() -> None:
     assert time.monotonic() - begun < 2
 
 
+def test_a_cancelled_step_ends_and_the_run_goes_on(make: Make) -> None:
+    interrupts = Interrupts()
+    threading.Timer(0.3, interrupts.cancel).start()
+    assert run(make("exec sleep 600"), interrupts=interrupts).interrupted
+    interrupts.uncancel()
+    assert interrupts.signal is None
+    assert run(make("true"), interrupts=interrupts).exit_code == 0
+    interrupts.cancel()
+    interrupts.uncancel()
+    before = time.process_time()
+    assert not interrupts.wait(0.3)
+    assert time.process_time() - before < 0.2  # asleep, not spinning on a stale wake-up
+
+
 def test_an_ignored_hangup_stays_ignored() -> None:
     """`nohup evolver run`."""
     script = (
