@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from evolver.definition import GuardSection, LoadedLoop
+from evolver.scripts import scripts_of
 from evolver.worktree.values import Attempt, Change, ChangeKind
 
 SECRETS = (
@@ -181,53 +181,19 @@ def protected_globs(loaded: LoadedLoop, root: Path) -> tuple[str, ...]:
             for path in _inside(root, loaded.directory / loaded.definition.codegen.prompt):
                 found[_escape(path)] = None
     for validator in loaded.definition.validator:
-        words = list(_words(validator.command or ()))
-        if validator.callable:
-            module = validator.callable.partition(":")[0].replace(".", "/")
-            words += [f"{module}.py", f"{module}/__init__.py"]
+        scripts = scripts_of(validator.command, validator.callable)
         bases = dict.fromkeys((root, root / loaded.definition.loop.scope, loaded.directory))
-        # `cd tools && ./check.sh`, `make -C build`: a folder that is named may be where the rest is looked for.
-        bases |= dict.fromkeys(base / word for base in tuple(bases) for word in words if _is(Path.is_dir, base / word))
+        bases |= dict.fromkeys(base / folder for base in tuple(bases) for folder in scripts.folders)
         for base in bases:
-            for word in words:
-                if _is(Path.is_file, base / word):
-                    for path in _inside(root, base / word):
+            for name in scripts.files:
+                if _is_file(base / name):
+                    for path in _inside(root, base / name):
                         found[_escape(path)] = None
     return (*found, *loaded.definition.guard.protected)
 
 
-def _is(ask: Callable[[Path], bool], path: Path) -> bool:
+def _is_file(path: Path) -> bool:
     try:
-        return ask(path)
+        return path.is_file()
     except (OSError, ValueError):  # too long for a path, or a NUL in it
         return False
-
-
-# What a runner reads without being told its name.
-_IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "just": ("justfile", "Justfile", ".justfile")}
-
-
-def _words(command: str | tuple[str, ...], depth: int = 2) -> Iterator[str]:
-    """Everything in a command that may name a file: its words, what is quoted in them, values of options, test ids, modules."""
-    if isinstance(command, str):
-        lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
-        lexer.whitespace_split, lexer.commenters = True, ""
-        try:
-            words = tuple(lexer)
-        except ValueError:
-            words = tuple(command.split())
-    else:
-        words = command
-    for before, word in zip(("", *words), words, strict=False):
-        if not word:
-            continue
-        yield word
-        yield from _IMPLIED.get(word.rpartition("/")[2], ())
-        if before == "-m":
-            module = word.replace(".", "/")
-            yield from (f"{module}.py", f"{module}/__main__.py", f"{module}/__init__.py")
-        for mark in ("=", "::", "@"):
-            if mark in word:
-                yield from (part for part in word.split(mark) if part)
-        if depth and any(c.isspace() for c in word):
-            yield from _words(word, depth - 1)
