@@ -16,9 +16,9 @@ _OPERATORS = frozenset(";&|()\n")
 _REDIRECTS = frozenset("<>&")
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "fi", "while", "until", "do", "done", "!", "{", "}"))
 _WRAPPERS = frozenset(
-    ("env", "exec", "command", "nice", "ionice", "nohup", "time", "timeout", "xargs", "sudo", "doas", "stdbuf", "setsid")
-    + ("uv", "poetry", "pipenv", "hatch", "pdm", "rye")
-)
+    ("env", "exec", "command", "nice", "ionice", "nohup", "time", "timeout", "xargs", "sudo", "doas", "stdbuf", "setsid",
+     "uv", "poetry", "pipenv", "hatch", "pdm", "rye")
+)  # fmt: skip
 _SHELL = re.compile(r"(?:ba|da|z|k|fi)?sh")
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|node|deno|bun|ruby|perl|php|lua|Rscript|pwsh|\.|source")
 # What a runner reads without being told its name.
