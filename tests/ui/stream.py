@@ -53,7 +53,9 @@ class Writer:
         )  # fmt: skip
         self.bound.emit(ev.BaselineValidated(red=False, reason="green"))
 
-    def step(self, number: int, name: str, judgement: str, reason: str, *, kind: str = "validate", cost: str | None = None) -> None:
+    def step(
+        self, number: int, name: str, judgement: str, reason: str, *, kind: str = "validate", cost: str | None = None
+    ) -> None:
         iteration_id = f"{self.run_id}/{number}"
         log = self.layout.step_logs / self.run_id / str(number) / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +137,11 @@ class Writer:
         self.step(number, "codegen", "pass", "exit 0", kind="codegen")
         self.bound.emit(
             ev.IterationNoChange(
-                from_="inspected", to="no_change", iteration_id=iteration_id, pre_ref=self.head, reason="the attempt changed nothing"
+                from_="inspected",
+                to="no_change",
+                iteration_id=iteration_id,
+                pre_ref=self.head,
+                reason="the attempt changed nothing",
             ),
             iteration=number,
         )
@@ -144,7 +150,13 @@ class Writer:
     def held(self, number: int, reason: str) -> None:
         iteration_id = self.start(number)
         self.step(number, "tests", "fail", reason)
-        common = {"iteration_id": iteration_id, "rollback_mode": "none", "pre_ref": self.head, "post_ref": self.head, "reason": reason}
+        common = {
+            "iteration_id": iteration_id,
+            "rollback_mode": "none",
+            "pre_ref": self.head,
+            "post_ref": self.head,
+            "reason": reason,
+        }
         self.bound.emit(ev.RollbackSkipped(from_="rejected", to="held", vault="/vault", **common), iteration=number)
         self.bound.emit(ev.RunHeld(from_="running", to="held", exit_code=3, **common))
         self.counts["held"] += 1

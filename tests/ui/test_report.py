@@ -49,7 +49,14 @@ def test_one_thousand_iterations_stay_under_a_megabyte_and_load_nothing(large: R
     addresses = set(re.findall(r"""(?:src|href|url|action)\s*[=(]\s*["']?([^"'\s>)]+)""", html))
     assert not [address for address in addresses if not address.startswith("#")]
     assert "default-src &#39;none&#39;" in html
-    for part in ("intact,", "Failures by cause", "Accepted commits", "git worktree add --detach", "evolver run tune", 'aria-label="score'):
+    for part in (
+        "intact,",
+        "Failures by cause",
+        "Accepted commits",
+        "git worktree add --detach",
+        "evolver run tune",
+        'aria-label="score',
+    ):
         assert part in html
 
 
@@ -98,7 +105,9 @@ def test_no_run_is_a_usage_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium (apt-get install chromium)")
-@pytest.mark.skipif(not (NODE_MODULES / "playwright-core").is_dir(), reason="no playwright-core and axe-core: .ci/run installs them")
+@pytest.mark.skipif(
+    not (NODE_MODULES / "playwright-core").is_dir(), reason="no playwright-core and axe-core: .ci/run installs them"
+)
 def test_chromium_opens_the_report_of_a_1000_iteration_run(large: Recorded, tmp_path: Path) -> None:
     """No console error, no external request, no violation axe-core finds, folding and keyboard work; phone, dark, print."""
     page = tmp_path / "r.html"

@@ -18,7 +18,7 @@ def iteration(path: Path, wanted: str) -> tuple[RunView, IterationView]:
     """Raise `UsageError` when there is none such."""
     run_id, slash, number_text = wanted.rpartition("/")
     number = number_in(f"/{number_text}")
-    if number is None and wanted != "last":
+    if (number is None and wanted != "last") or (slash and not run_id):
         raise UsageError(f"{wanted}: no iteration", HINT)
     found_run = run(path, run_id if slash else None, with_iterations=wanted == "last")
     found = found_run.iteration(number) if number is not None else (found_run.iterations[-1] if found_run.iterations else None)
