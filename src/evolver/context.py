@@ -32,6 +32,11 @@ class Effects(Protocol):
 
     def compensate(self, iteration_id: str) -> Compensation: ...
 
+    @property
+    def output(self) -> str:
+        """What the effect printed that failed last; empty when none did."""
+        ...
+
 
 @dataclass(frozen=True)
 class RunContext:

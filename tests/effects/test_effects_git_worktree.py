@@ -14,7 +14,7 @@ from .conftest import World, git
 
 
 def effect(run: str) -> EffectSection:
-    return EffectSection(name="generate", action="git-worktree", run=run)
+    return EffectSection(name="generate", action="git-worktree", when="before_validate", run=run)
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -71,7 +71,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_failing_command_is_taken_back_to_the_attempt(attempt: World, damage: str) -> None:
     before = picture(attempt.root)
-    verdict, person = attempt.runner(effect(f"{DAMAGE[damage]}; exit 3")).run("after_validate", attempt.context())
+    verdict, person = attempt.runner(effect(f"{DAMAGE[damage]}; exit 3")).run("before_validate", attempt.context())
     assert verdict is not None and "rolled_back" in verdict.reason and not person
     assert picture(attempt.root) == before
     assert (attempt.root / "ignored/cache").read_text() == "cache"
@@ -80,7 +80,7 @@ def test_a_failing_command_is_taken_back_to_the_attempt(attempt: World, damage: 
 @pytest.mark.parametrize("damage", ["edits", "adds", "type changes", "commits"])
 def test_a_rejected_one_is_taken_back_by_another_process(attempt: World, damage: str) -> None:
     before = picture(attempt.root)
-    assert attempt.runner(effect(DAMAGE[damage])).run("after_validate", attempt.context()) == (None, False)
+    assert attempt.runner(effect(DAMAGE[damage])).run("before_validate", attempt.context()) == (None, False)
     assert picture(attempt.root) != before
     assert attempt.runner().compensate(attempt.iteration).ok
     assert picture(attempt.root) == before
@@ -88,7 +88,7 @@ def test_a_rejected_one_is_taken_back_by_another_process(attempt: World, damage:
 
 
 def test_a_failing_command_that_changed_nothing_rolls_nothing_back(attempt: World) -> None:
-    verdict, person = attempt.runner(effect("exit 3")).run("after_validate", attempt.context())
+    verdict, person = attempt.runner(effect("exit 3")).run("before_validate", attempt.context())
     assert verdict is not None and "nothing was rolled back" in verdict.reason and not person
 
 
@@ -99,6 +99,6 @@ def test_it_needs_no_approval(attempt: World) -> None:
 
 def test_a_worktree_too_large_to_copy_stops_the_command(attempt: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evolver.effects.snapshot.MOST_FILES", 3)
-    verdict, _ = attempt.runner(effect("touch ran")).run("after_validate", attempt.context())
+    verdict, _ = attempt.runner(effect("touch ran")).run("before_validate", attempt.context())
     assert verdict is not None and "cannot be kept aside" in verdict.reason
     assert not (attempt.root / "ran").exists()

@@ -72,6 +72,7 @@ WRONG = {
         "args.sysroot",
     ),
     "transactional": (EffectSection(name="x", action="alembic", args={"transactional": "maybe"}), "args.transactional"),
+    "generator after validation": (EffectSection(name="x", action="git-worktree", run="true"), "before_validate"),
     "lower risk": (EffectSection(name="x", action="UpdateSystem", risk="low"), "risk"),
     "NUL in a command": (command(run=("a\0b",)), "NUL"),
     "NUL in an arg": (EffectSection(name="x", action="alembic", args={"config": "a\0b"}), "NUL"),
@@ -120,7 +121,7 @@ CHANGES = {
     "risk": command(risk="medium"),
     "timeout": command(timeout=Duration.parse("1s")),
     "name": command(name="other"),
-    "action": EffectSection(name="act", action="git-worktree", run="true"),
+    "action": EffectSection(name="act", action="git-worktree", when="before_validate", run="true"),
 }
 
 

@@ -28,7 +28,9 @@ def _command(world: World, tmp_path: Path) -> Scenario:
 
 
 def _git_worktree(world: World, tmp_path: Path) -> Scenario:
-    effect = EffectSection(name="x", action="git-worktree", run="echo x >> file.txt; echo y > new; git add new")
+    effect = EffectSection(
+        name="x", action="git-worktree", when="before_validate", run="echo x >> file.txt; echo y > new; git add new"
+    )
     return effect, lambda: (git(world.root, "status", "--porcelain"), (world.root / "file.txt").read_text())
 
 
@@ -102,8 +104,10 @@ def test_an_available_rollback_reverts_what_failed(name: str, world: World, tmp_
     before = state()
     argv = plan(effect).argv
     quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in argv)
-    failing = EffectSection(name="x", action=effect.action, args=effect.args, undo=effect.undo, run=f"{quoted} && exit 7")
-    verdict, person = world.runner(failing).run("after_validate", world.context())
+    failing = EffectSection(
+        name="x", action=effect.action, when=effect.when, args=effect.args, undo=effect.undo, run=f"{quoted} && exit 7"
+    )
+    verdict, person = world.runner(failing).run(effect.when, world.context())
     assert verdict is not None and "exit 7" in verdict.reason and not person
     assert state() == before
     assert world.edges()[-1] == ("rolling_back", "rolled_back")
@@ -114,7 +118,7 @@ def test_an_available_rollback_reverts_what_was_rejected_later(name: str, world:
     effect, state = SCENARIOS[name](world, tmp_path)
     before = state()
     runner = world.runner(effect)
-    assert runner.run("after_validate", world.context()) == (None, False)
+    assert runner.run(effect.when, world.context()) == (None, False)
     assert state() != before
     assert runner.compensate(world.iteration).ok
     assert state() == before

@@ -17,9 +17,8 @@ def _record(host: Host, args: Mapping[str, str], earlier: Sequence[Mapping[str, 
 
 
 def _undo(host: Host, undoing: Undoing) -> Undone:
-    problem = host.act(undoing.undo)
-    ref = f"undo: {' '.join(undoing.undo)[:200]}"
-    return Undone(UndoneKind.FAILED, problem, ref) if problem else Undone(UndoneKind.DONE, ref=ref)
+    problem = host.act(undoing.undo, quote=False)  # no command line in the stream: it may hold anything
+    return Undone(UndoneKind.FAILED, problem, "undo") if problem else Undone(UndoneKind.DONE, ref="undo")
 
 
 ACTION = ActionSpec(

@@ -1,4 +1,4 @@
-"""The loop's own worktree: a command that changes only files of the worktree, its index or its HEAD.
+"""The loop's own worktree: a command, such as a generator, that changes only files of the worktree, its index or its HEAD.
 
 What it did is taken back to the attempt as it stood before the command, so that `stash` keeps and `none` shows the attempt
 alone; when the iteration is rejected, the loop then restores its baseline as always.
@@ -95,6 +95,7 @@ ACTION = ActionSpec(
     argv=_no_argv,
     risk="low",
     takes_run=True,
+    in_worktree=True,
     rollback=RollbackSpec(ref=REF, record=_record, undo=_undo),
     note="ignored files that were there before, and nested repositories, are left to the loop's own restore",
 )

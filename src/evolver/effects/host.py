@@ -33,8 +33,11 @@ class Host:
             argv, timeout_ms=min(ASK_TIMEOUT_MS, self.timeout_ms), env={**self.env, **(merge_env or {})}, cwd=self.cwd
         )
 
-    def act(self, argv: tuple[str, ...]) -> str:
-        """Run a command for what it does. The empty string when it did, else what went wrong."""
+    def act(self, argv: tuple[str, ...], *, quote: bool = True) -> str:
+        """Run a command for what it does. The empty string when it did, else what went wrong, with a tool's last words.
+
+        `quote` False: it is nobody's known tool, and what it prints may not go into an event.
+        """
         done = process.run(
             process.Command(
                 argv=argv,
@@ -50,7 +53,7 @@ class Host:
         )
         if done.exit_code == 0 and not done.timed_out and not done.error:
             return ""
-        return f"`{' '.join(argv)[:200]}`: {how(done)}{last_words(done.tail)}"
+        return f"`{' '.join(argv)[:200]}`: {how(done)}{last_words(done.tail)}" if quote else f"undo: {how(done)}"
 
 
 def how(done: process.Finished) -> str:

@@ -103,6 +103,8 @@ def plan(effect: EffectSection) -> EffectPlan:
     elif effect.undo is not None:
         own = "has its own rollback" if spec.rollback_available else "has no rollback"
         raise wrong("undo", f"action {spec.name!r} {own}; only `command` takes one")
+    if spec.in_worktree and effect.when != "before_validate":
+        raise wrong("when", f'action {spec.name!r} needs "before_validate": what it writes has to be validated to be committed')
     risk = effect.risk or spec.risk
     if spec.name != "command" and RISKS.index(risk) < RISKS.index(spec.risk):
         raise wrong("risk", f"action {spec.name!r} is of risk {spec.risk}; it cannot be declared lower")

@@ -17,12 +17,13 @@ from evolver.crash import crash_point
 from evolver.definition import EffectSection
 from evolver.effects import approval, journal
 from evolver.effects import plan as plans
-from evolver.effects.host import Host, how, last_words
+from evolver.effects.acting import act, succeeded
+from evolver.effects.host import Host, how
 from evolver.effects.journal import Entry
 from evolver.effects.machine import UNSETTLED, EffectState
 from evolver.effects.outcome import Compensation
 from evolver.effects.plan import EffectPlan
-from evolver.effects.registry import find
+from evolver.effects.registry import REGISTRY
 from evolver.effects.reverting import CWD, PRE_REF, Surroundings, revert
 from evolver.effects.spec import Recorded
 from evolver.effects.telling import Teller
@@ -32,7 +33,6 @@ from evolver.layout import Layout
 from evolver.model import Judgement, StepContext, Verdict
 from evolver.steps.runner import clean_environment
 
-GRACE_MS = 10_000
 WITHHELD = frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"})  # evolver's own
 KEEP_DAYS = 14  # for what a revert replaced
 
@@ -68,6 +68,8 @@ class EffectRunner:
         self._read = read if read is not None else self._stream
         self._where = Surroundings(layout, clean_environment(env, WITHHELD), redactor)
         self._entries: dict[str, list[Entry]] = {}
+        self._current = ""
+        self.output = ""  # of the effect that failed last, for the next attempt's feedback; redacted
         self._announced: set[str] = set()
 
     def preflight(self) -> None:
@@ -78,6 +80,7 @@ class EffectRunner:
 
     def run(self, when: str, context: StepContext) -> tuple[Verdict | None, bool]:
         """The effects of this place, in order, until one fails. Verdict (None: all well), and whether a person is needed."""
+        self.output = ""
         chosen = [plan for plan in self.plans if plan.when == when]
         if not chosen:
             return None, False
@@ -95,11 +98,16 @@ class EffectRunner:
         return None, False
 
     def _begin(self, context: StepContext, chosen: list[EffectPlan]) -> tuple[Verdict, bool] | None:
-        if context.iteration_id not in self._entries:
-            self._entries = {context.iteration_id: []}
-            self._prune(context.iteration_id)
-        elif any(e.effect == plan.name for e in self._entries[context.iteration_id] for plan in chosen):
-            # A repair round: what the earlier round did is taken back before it is done once more.
+        if context.iteration_id != self._current:
+            self._current = context.iteration_id
+            self._entries = {self._current: self._entries.get(self._current, [])}
+            self._prune(self._current)
+        if any(
+            e.state is EffectState.SUCCEEDED and e.effect == plan.name
+            for e in self._entries[context.iteration_id]
+            for plan in chosen
+        ):
+            # A second round: what the first one did is taken back before it is done once more.
             undone = self.compensate(context.iteration_id)
             if not undone.ok:
                 return Verdict(Judgement.FAIL, undone.reason, chosen[0].name), True
@@ -145,38 +153,28 @@ class EffectRunner:
         earlier = [
             e.recorded
             for e in self._entries[entry.iteration_id]
-            if e.state is EffectState.SUCCEEDED and find(e.action).family == plan.spec.family
+            if e.state is EffectState.SUCCEEDED and REGISTRY[e.action].family == plan.spec.family
         ]
         return plan.rollback.record(self._host(plan, entry), plan.args, earlier)
 
     def _act(self, plan: EffectPlan, entry: Entry, context: StepContext) -> None:
-        log = self._where.log(entry, "")
-        begun = time.monotonic()
-        done = process.run(
-            process.Command(
-                argv=plan.argv,
-                cwd=context.cwd,
-                env={**self._where.env, **context.environment()},
-                timeout_ms=plan.timeout_ms,
-                grace_ms=GRACE_MS,
-                log=log,
-                name=plan.name,
-            ),
-            interrupts=self._interrupts,
-            redactor=self._where.redactor(),
-        )
-        crash_point("effect.ran")
-        if done.exit_code == 0 and not (done.timed_out or done.interrupted or done.error or done.survivors):
-            self._teller.succeeded(entry, round((time.monotonic() - begun) * 1000))
+        done = act(plan, entry, context, self._where, self._emitter, self._interrupts)
+        if succeeded(done):
+            self._teller.succeeded(entry, done.duration_ms)
             crash_point("effect.succeeded")
             return
-        reason = f"{how(done)}{last_words(done.tail)}"
+        self.output = done.tail.decode("utf-8", "replace")
         if done.survivors:
-            self._teller.rolling_back(entry, reason)
+            self._teller.rolling_back(entry, how(done))
             pids = ", ".join(map(str, done.survivors))
             self._teller.needs_person(entry, f"its processes {pids} cannot be stopped; nothing is reverted under them", "")
             return
-        revert(entry, plan, self._where, self._teller, reason, done.exit_code)
+        revert(entry, plan, self._where, self._teller, how(done), done.exit_code)
+
+    @staticmethod
+    def _in_worktree(entry: Entry) -> bool:
+        spec = REGISTRY.get(entry.action)
+        return spec is not None and spec.in_worktree
 
     def _host(self, plan: EffectPlan, entry: Entry) -> Host:
         return self._where.host(entry, plan.timeout_ms, self._where.log(entry, ".undo"))
@@ -191,18 +189,21 @@ class EffectRunner:
         return self._settle(iteration_id, {EffectState.SUCCEEDED} | UNSETTLED, "the iteration was rejected")
 
     def settle(self, iteration_id: str) -> Compensation:
-        """Revert only what was under way when its run died; what succeeded stays (mode none, until `resume --rollback`)."""
-        return self._settle(iteration_id, set(UNSETTLED), "its run died")
+        """Revert only what was under way when its run died; what succeeded stays (mode none, until `resume --rollback`).
 
-    def _settle(self, iteration_id: str, states: set[EffectState], reason: str) -> Compensation:
-        mine = iteration_id in self._entries
-        entries = self._entries[iteration_id] if mine else journal.entries(self._read(), iteration_id)
-        self._entries.setdefault(iteration_id, entries)
-        by_hash = {plan.definition_hash: plan for plan in self.plans} if mine else {}
+        So does what is in the worktree: that is held as it is, and a person may have worked in it since.
+        """
+        return self._settle(iteration_id, set(UNSETTLED), "its run died", worktree=False)
+
+    def _settle(self, iteration_id: str, states: set[EffectState], reason: str, *, worktree: bool = True) -> Compensation:
+        if iteration_id not in self._entries:
+            self._entries[iteration_id] = journal.entries(self._read(), iteration_id)
+        entries = self._entries[iteration_id]
+        known = {plan.definition_hash: plan for plan in self.plans}
         for entry in reversed(entries):
-            if entry.state in states:
+            if entry.state in states and (worktree or not self._in_worktree(entry)):
                 why = "its run died while it was running" if entry.state is EffectState.RUNNING else reason
-                revert(entry, by_hash.get(entry.definition_hash), self._where, self._teller, why)
+                revert(entry, known.get(entry.definition_hash), self._where, self._teller, why)
         stuck = [e for e in entries if e.state is EffectState.NEEDS_PERSON and not e.told]
         left = tuple(
             f"effect {e.effect} ({e.action}): nothing reverts it"

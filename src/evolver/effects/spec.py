@@ -17,7 +17,7 @@ Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 
 # One argument of a package tool or a ref: never an option, nothing that a shell or a line-based tool would split.
-WORD = re.compile(r"[A-Za-z0-9@/.~_][^\s\x00-\x1f\x7f]*")
+WORD = re.compile(r"[A-Za-z0-9@/.~_+][^\s\x00-\x1f\x7f]*")
 
 
 class Arguments:
@@ -125,6 +125,7 @@ class ActionSpec:
     risk: Risk
     rollback: RollbackSpec | None
     mutating: bool = True
+    in_worktree: bool = False  # what it does is part of the attempt: held, restored and committed with it
     takes_run: bool = False  # the effect's `run` is the command; elsewhere `run` may replace what `argv` builds
     note: str = ""  # what a person must know, shown wherever the action is
 
