@@ -88,7 +88,7 @@ def parse(
     log.write_text(output)
     if trajectory is not None:
         (tmp_path / "trajectory.json").write_text(json.dumps(trajectory))
-    return PARSERS[parser](Said(exit_code, log, output[-16384:], tmp_path, rate_limit))
+    return PARSERS[parser](Said(exit_code, log, output[-16384:], True, tmp_path, rate_limit))
 
 
 MINI_OK = {
@@ -242,7 +242,16 @@ def test_nonsense_never_raises(tmp_path: Path, parser: str, output: str) -> None
 
 def test_a_missing_log_never_raises(tmp_path: Path) -> None:
     for parser in PARSERS.values():
-        assert not parser(Said(1, tmp_path / "none", "", tmp_path)).ok
+        assert not parser(Said(1, tmp_path / "none", "", True, tmp_path)).ok
+
+
+def test_a_log_that_was_cut_short_is_read_from_its_end(tmp_path: Path) -> None:
+    """The disk was full, or the agent deleted `.git` and the logs with it."""
+    (tmp_path / "log").write_text('{"type": "system"}\n{"type": "assi')
+    tail = 'half a line"}\n' + lines(CLAUDE_OK)
+    assert PARSERS["claude"](Said(0, tmp_path / "log", tail, False, tmp_path)).ok
+    assert PARSERS["claude"](Said(0, tmp_path / "gone", tail, False, tmp_path)).ok
+    assert PARSERS["aider"](Said(0, tmp_path / "gone", AIDER_OK, False, tmp_path)).ok
 
 
 def test_a_line_of_many_megabytes_is_passed_over(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_an_ignored_hangup_stays_ignored() -> None:
 
 def test_file_descriptors_do_not_grow(make: Make) -> None:
     def count() -> int:
-        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        return len(os.listdir("/proc/self/fd"))
 
     run(make("true"), interrupts=Interrupts())
     before = count()

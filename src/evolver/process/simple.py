@@ -20,7 +20,7 @@ _KILL_SECONDS = 1.0
 def run_simple(
     argv: Sequence[str],
     *,
-    input: bytes = b"",  # noqa: A002  the name subprocess uses
+    input: bytes = b"",
     timeout_ms: int,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,

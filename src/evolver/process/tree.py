@@ -73,10 +73,14 @@ class Scope:
                 refused.append(item)
         return refused
 
+    def gone(self) -> bool:
+        """Nobody is alive. Looked at twice: the table is read pid by pid, and a process may fork behind our back meanwhile."""
+        return not self.members() and not self.members()
+
     def wait(self, seconds: float, *, give_up: Callable[[], bool] = lambda: False) -> bool:
         """Until nobody is alive, at most `seconds`; True then. `give_up` ends the wait early."""
         deadline = time.monotonic() + seconds
-        while self.members():
+        while not self.gone():
             if time.monotonic() >= deadline or give_up():
                 return False
             time.sleep(_PAUSE)
@@ -90,7 +94,7 @@ class Scope:
         """
         deadline = time.monotonic() + patience
         while True:
-            alive = self.members()
+            alive = self.members() or self.members()
             if not alive:
                 return ()
             refused = {item.pid for item in alive if not send(item, signal.SIGKILL)}
@@ -102,7 +106,7 @@ class Scope:
 
 def end(scope: Scope, grace: float, *, give_up: Callable[[], bool] = lambda: False) -> tuple[int, ...]:
     """SIGTERM, up to `grace` seconds, SIGKILL. Returns the survivors."""
-    if not scope.members():
+    if scope.gone():
         return ()
     scope.signal(signal.SIGTERM)
     if scope.wait(grace, give_up=give_up):

@@ -84,7 +84,15 @@ class AgentCodegen:
     def _report(self, result: StepResult, context: StepContext) -> AgentReport:
         if result.error:
             return AgentReport(ok=False, reason=f"{self.preset.name}: {result.describe()}", agent=self.preset.name)
-        said = Said(result.exit_code, Path(result.log), result.tail, context.step_dir, self.preset.rate_limit)
+        log = Path(result.log)
+        said = Said(
+            exit_code=result.exit_code,
+            log=log,
+            tail=result.tail,
+            complete=log.is_file() and log.stat().st_size == result.log_bytes,
+            step_dir=context.step_dir,
+            rate_limit=self.preset.rate_limit,
+        )
         report = PARSERS[self.preset.parser](said)
         if result.timed_out or result.interrupted or result.signal is not None:
             # A CLI that waits out a rate limit by itself runs into the clock: what it said last tells that from hard work.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 
 from evolver.model import AgentReport
 from evolver.steps.reporting import failed, finished
 from evolver.steps.said import MESSAGE_LIMIT, Said, money
-
-LINE_WIDTH = 64 << 10
 
 _TOKENS = re.compile(r"Tokens: ([\d.,]+[kM]?) sent.*?([\d.,]+[kM]?) received(?:.*?Cost: \$([\d.]+) message)?")
 _FAILURE = re.compile(
@@ -24,16 +21,15 @@ def aider(said: Said) -> AgentReport:
     used_in = used_out = replies = 0
     cost = 0.0
     problem = ""
-    with contextlib.suppress(OSError), said.log.open("r", encoding="utf-8", errors="replace") as file:
-        while line := file.readline(LINE_WIDTH):
-            if found := _TOKENS.search(line):
-                used_in += _thousands(found[1])
-                used_out += _thousands(found[2])
-                cost += float(found[3] or 0)
-                replies += 1
-                problem = ""
-            elif (failure := _FAILURE.match(line.strip())) and not (problem and line.startswith("Retrying")):
-                problem = failure[0]
+    for line in said.lines():
+        if found := _TOKENS.search(line):
+            used_in += _thousands(found[1])
+            used_out += _thousands(found[2])
+            cost += float(found[3] or 0)
+            replies += 1
+            problem = ""
+        elif (failure := _FAILURE.match(line.strip())) and not (problem and line.startswith("Retrying")):
+            problem = failure[0]
     known = {
         "input_tokens": used_in,
         "output_tokens": used_out,

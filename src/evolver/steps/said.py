@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
+TEXT_LIMIT = 64 << 10
 LINE_LIMIT = 4 << 20  # a longer line is skipped: no report is that long
 MESSAGE_LIMIT = 64 << 10  # of an agent's last message that is kept
 REASON_LIMIT = 300
@@ -24,16 +28,13 @@ class Said:
     exit_code: int | None
     log: Path  # everything it printed, both streams
     tail: str  # the end of it
+    complete: bool  # whether the log is whole: the disk may have been full, the agent may have deleted the folder
     step_dir: Path  # where a preset told it to write files
     rate_limit: str = ""  # a preset's own expression for "try again later"
 
     def json_lines(self) -> Iterator[Json]:
         """Every line that is a JSON object. Anything else (warnings, progress) is passed over."""
-        try:
-            file = self.log.open("rb")
-        except OSError:
-            return
-        with file:
+        with self._open() as file:
             while line := file.readline(LINE_LIMIT):
                 whole = line.endswith(b"\n") or len(line) < LINE_LIMIT
                 if not whole:
@@ -46,6 +47,19 @@ class Said:
                         continue
                     if isinstance(value, dict):
                         yield value
+
+    def _open(self) -> BinaryIO:
+        """The log, or what is known of its end."""
+        if self.complete:
+            with contextlib.suppress(OSError):
+                return self.log.open("rb")
+        return io.BytesIO(self.tail.encode("utf-8", "replace"))
+
+    def lines(self) -> Iterator[str]:
+        """Every line as text; a long one in parts."""
+        with self._open() as file:
+            while line := file.readline(TEXT_LIMIT):
+                yield line.decode("utf-8", "replace")
 
     def last_line(self) -> str:
         """The last line for people, shortened. Not a line of JSON: that is the work itself, and no reason."""
