@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from evolver.cli import complete
 from evolver.settings import Override
 
 EPILOG = """Examples:
@@ -27,7 +28,10 @@ def register(app: typer.Typer) -> None:
 
 def run(
     loop: Annotated[
-        str | None, typer.Argument(help="Loop: a name in loops/, a built-in one, or a path.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Loop: a name in loops/, a built-in one, or a path.", show_default=False, autocompletion=complete.loops
+        ),
     ] = None,
     max_iters: Annotated[
         int | None, typer.Option("--max-iters", min=1, help="Stop after this many iterations.", show_default=False)
@@ -45,7 +49,10 @@ def run(
     breaker: Annotated[bool, typer.Option("--breaker/--no-breaker", help="Stop when the loop goes in circles.")] = True,
     codegen: Annotated[str | None, typer.Option("--codegen", help="Command that makes an attempt.", show_default=False)] = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", help="Agent preset that makes an attempt.", show_default=False)
+        str | None,
+        typer.Option(
+            "--agent", help="Agent preset that makes an attempt.", show_default=False, autocompletion=complete.agents
+        ),
     ] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="Prompt template for --agent.", show_default=False)] = None,
     validate: Annotated[
@@ -104,7 +111,7 @@ def run(
             if interrupts.signal is not None:
                 raise typer.Exit(128 + interrupts.signal)
         with (
-            progress(planned, as_json=as_json, quiet=quiet) as shown,
+            progress(planned, as_json=as_json, quiet=quiet, breaker=breaker) as shown,
             prepared(planned, interrupts, breaker=breaker, listeners=[shown.event], on_output=shown.output) as ready,
         ):
             shown.recovered(ready.recovered)
