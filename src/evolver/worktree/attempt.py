@@ -1,0 +1,94 @@
+"""The public face of an inspection: changes, commits, counts and the diff."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TypedDict
+
+from evolver.git import Git
+from evolver.worktree import verify
+from evolver.worktree.control import Guarded
+from evolver.worktree.inspect import Inspection, changes_of
+from evolver.worktree.manifest import lookup
+from evolver.worktree.snapshot import STASH_LOG, Snapshot
+from evolver.worktree.values import Change, ChangeKind, RefChange
+
+COMMITS = 1000  # of the agent's own, that are listed
+
+
+class Counts(TypedDict):
+    insertions: int
+    deletions: int
+    patch_id: str
+
+
+def describe(found: Inspection, snapshot: Snapshot, guarded: Guarded) -> tuple[Change, ...]:
+    """Paths of the worktree, and of git's folder where a submodule or another worktree's metadata changed."""
+    listed = list(changes_of(found))
+    pairs = [(snapshot.private, guarded.folders.private)]
+    if snapshot.common is not None and guarded.folders.common is not None:
+        pairs.append((snapshot.common, guarded.folders.common))
+    for before, now in pairs:
+        for name in verify.modules(before, now):
+            listed.append(Change(os.fsencode(f".git/{name}"), ChangeKind.MODIFIED, True))
+    names = {n for n, e in pairs[-1][1].get("worktrees", {}).items() if e.is_dir}
+    for name in sorted(names ^ set(snapshot.siblings)):
+        kind = ChangeKind.ADDED if name in names else ChangeKind.DELETED
+        listed.append(Change(os.fsencode(f".git/worktrees/{name}/"), kind, True))
+    return tuple(listed)
+
+
+def head_and_stash(snapshot: Snapshot, guarded: Guarded) -> tuple[RefChange, ...]:
+    """HEAD when it says something else; the stash when an entry below the first one went."""
+    out = []
+    if guarded.refs.head != snapshot.refs.head:
+        out.append(RefChange("HEAD", snapshot.refs.head, guarded.refs.head or None))
+    now = guarded.folders.common if guarded.folders.common is not None else guarded.folders.private
+    was, is_now = lookup(snapshot.shared, STASH_LOG), lookup(now, STASH_LOG)
+    tip = snapshot.refs.refs.get("refs/stash")
+    if tip == guarded.refs.refs.get("refs/stash") and (was.content if was else b"") != (is_now.content if is_now else b""):
+        out.append(RefChange("refs/stash", tip, tip))
+    return tuple(out)
+
+
+def commits_since(git: Git, pre_ref: str, post_ref: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(ids, subjects) of what HEAD has and pre_ref has not, oldest first. None when it cannot be told."""
+    if post_ref is None or post_ref == pre_ref:
+        return (), ()
+    done = git.run("log", "--reverse", f"-{COMMITS}", "-z", "--format=%H %s", f"{pre_ref}..{post_ref}", check=False)
+    if not done.ok:
+        return (), ()
+    lines = [f.decode("utf-8", "replace") for f in done.fields()]
+    return tuple(line.partition(" ")[0] for line in lines), tuple(line.partition(" ")[2] for line in lines)
+
+
+def stat_of(git: Git, pre_ref: str, found: Inspection) -> Counts:
+    """Lines in and out, and an id that equal committable changes share."""
+    if not found.wanted:
+        return Counts(insertions=0, deletions=0, patch_id="")
+    insertions = deletions = 0
+    done = git.run("diff-tree", "-r", "-z", "--no-renames", "--numstat", pre_ref, found.tree, check=False)
+    for field in done.fields():
+        parts = field.split(b"\t", 2)
+        if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit():
+            insertions += int(parts[0])
+            deletions += int(parts[1])
+    digest = hashlib.sha256()
+    for path, staged in sorted(found.wanted.items()):
+        digest.update(b"%s\0%o %s\0" % (os.fsencode(path), staged.mode, staged.oid.encode()))
+    return Counts(insertions=insertions, deletions=deletions, patch_id=digest.hexdigest()[:40])
+
+
+def unified_diff(git: Git, pre_ref: str, tree: str, max_bytes: int) -> str:
+    """Cut after `max_bytes`, with a line that says so."""
+    if not tree:
+        return ""
+    args = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", pre_ref, tree)
+    process = git.start(*args).proc
+    data = process.stdout.read(max_bytes + 1)
+    process.stdout.close()
+    process.stderr.close()
+    process.wait()
+    text: str = data[:max_bytes].decode("utf-8", "replace")
+    return text + f"\n[cut after {max_bytes} bytes]\n" if len(data) > max_bytes else text

@@ -1,0 +1,320 @@
+"""Takes a baseline: walks, reads what must be kept, and has it on disk twice before the agent may start.
+
+What a first baseline costs: one walk, one `git status`, one parse of the index, and the bytes of everything that clean HEAD blobs cannot
+give back. Later ones: one walk, and what changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from evolver.crash import crash_point
+from evolver.errors import PreflightError
+from evolver.worktree import gitfolder, manifest, refs
+from evolver.worktree.anchor import Anchor
+from evolver.worktree.blobs import Blobs
+from evolver.worktree.content import Content, digests, kept, link_or_special, observed
+from evolver.worktree.ignored import Budget, Status, read_status
+from evolver.worktree.index import Index, IndexDamaged, parse, tree_oid
+from evolver.worktree.manifest import LEFT, UNKNOWN, Entry, Scan, Tree, split
+from evolver.worktree.site import Site
+from evolver.worktree.snapshot import DotGit, Snapshot, encode
+
+SPARE = 4 << 20  # bytes of disk that stay free beside what is kept
+
+
+@dataclass
+class GitFolders:
+    """git's folders as they are now, their changed files kept in the vault."""
+
+    private: Tree
+    common: Tree | None
+    changed: bool
+    trusted: int
+
+
+def walk_git(site: Site, known: Snapshot | None, *, keep: bool) -> GitFolders:
+    """Walk git's own folders. `keep`: changed files go into the vault (a baseline); else they are only read."""
+    trees: list[Tree] = []
+    changed = False
+    trusted = 0
+    for position, folder in enumerate((site.private, site.common) if site.linked else (site.private,)):
+        before = None if known is None else (known.private if position == 0 else known.common)
+        with Anchor(folder) as anchor:
+            opaque = gitfolder.Opaque(private=position == 0 and site.linked)
+            result = manifest.scan(anchor.top, before, opaque=opaque, trusted_ns=known.git_trusted if known else 0)
+            content = _kept_git(anchor, site) if keep else _observed_git(anchor)
+            for path in result.touched:
+                above, name = split(path)
+                entry = result.tree[above][name]
+                if entry.content == UNKNOWN and not entry.is_dir:
+                    result.tree[above][name] = entry._replace(content=content(path, entry))
+            changed = changed or bool(result.touched or result.gone) or (before is not None and len(before) != len(result.tree))
+            trees.append(result.tree)
+            trusted = result.trusted_ns if not trusted else min(trusted, result.trusted_ns)
+    return GitFolders(trees[0], trees[1] if len(trees) > 1 else None, changed, trusted)
+
+
+def _kept_git(anchor: Anchor, site: Site) -> Callable[[str, Entry], bytes]:
+    read = kept(anchor, site.vault, inline=True)
+
+    def content(path: str, entry: Entry) -> bytes:
+        if gitfolder.kind_of(path) is gitfolder.Kind.STORE:
+            return LEFT
+        return read(path, entry, None)
+
+    return content
+
+
+def _observed_git(anchor: Anchor) -> Callable[[str, Entry], bytes]:
+    read = observed(anchor)
+
+    def content(path: str, entry: Entry) -> bytes:
+        return LEFT if gitfolder.kind_of(path) is gitfolder.Kind.STORE else read(path, entry, None)
+
+    return content
+
+
+@dataclass
+class Taking:
+    """One baseline being taken."""
+
+    site: Site
+    known: Snapshot | None
+    iteration_id: str
+    reuse_walk: bool = False  # the verified end of the iteration before was met a moment ago
+    status: Status | None = None
+    blobs: Blobs | None = None
+    index_mtime_ns: int = 0
+    _opaque: frozenset[str] = frozenset()
+    _left: tuple[str, ...] = ()
+
+    def take(self) -> Snapshot:
+        crash_point("baseline.before")
+        site, known = self.site, self.known
+        site.vault.prepare()
+        site.boat.launch()
+        if not site.pinned or known is None:
+            site.pin_config()
+        site.boat.stow()
+        crash_point("baseline.objects")
+        folders = walk_git(site, known, keep=True)
+        found, index = self._refs_and_index(folders)
+        work, changed = self._walk(found, index)
+        if known is not None and not changed and not folders.changed:
+            known.iteration_id, known.own_stash = self.iteration_id, ()
+            known.git_trusted = folders.trusted
+            return known
+        snapshot = self._snapshot(folders, found, index, work)
+        snapshot.seal()
+        crash_point("baseline.vault")
+        site.vault.sync()
+        if not site.vault.has_baseline(snapshot.fingerprint):
+            site.vault.write_baseline(snapshot.fingerprint, encode(snapshot))
+        crash_point("baseline.lifeboat")
+        return snapshot
+
+    def _refs_and_index(self, folders: GitFolders) -> tuple[refs.Refs, Index]:
+        site, known = self.site, self.known
+        common = folders.common if folders.common is not None else folders.private
+        packed = b""
+        with suppress(FileNotFoundError):
+            packed = (site.common / "packed-refs").read_bytes()
+        found = refs.read(folders.private, common, packed)
+        entry = folders.private.get("", {}).get("index")
+        before = known.private.get("", {}).get("index") if known is not None else None
+        if known is not None and before is not None and entry is not None and before.content == entry.content:
+            index = known.index
+        else:
+            raw = (site.private / "index").read_bytes() if entry is not None else b""
+            head = found.commit or ""
+            try:
+                index = parse(raw, 20 if len(head) == 40 else 32)
+            except IndexDamaged as error:
+                raise PreflightError(f"git's index cannot be read: {error}", "`git reset` makes a new one.") from error
+        if b"link" in index.extensions:
+            raise PreflightError("the index is split (core.splitIndex)", "Run `git update-index --no-split-index` once.")
+        with suppress(FileNotFoundError):
+            self.index_mtime_ns = (site.private / "index").stat().st_mtime_ns
+        return found, index
+
+    # ------------------------------------------------------------ the worktree
+
+    def _walk(self, found: refs.Refs, index: Index) -> tuple[Scan, bool]:
+        """The walk, with the content of every entry known; and whether anything differs from the known baseline."""
+        site, known = self.site, self.known
+        if self.reuse_walk and known is not None and index is known.index:
+            return Scan(known.work, trusted=known.work_trusted), False
+        with Anchor(site.root) as anchor:
+            opaque = {".git"} | (known.opaque if known is not None else frozenset())
+            if known is None:
+                self.status = read_status(site.git)
+                budget = Budget(site.rollback, self.status.ignored)
+                opaque |= budget.folders()
+                result = manifest.scan(anchor.top, opaque=opaque)
+                out, names = budget.decide(anchor, result)
+                self._opaque, self._left = frozenset(out), tuple(names)
+            else:
+                result = manifest.scan(anchor.top, known.work, opaque=opaque, trusted_ns=known.work_trusted)
+                self._opaque, self._left = known.opaque, known.left
+            top = result.tree[""]
+            if ".git" in top:
+                result.tree[""] = {n: e for n, e in top.items() if n != ".git"}
+                result.touched = [p for p in result.touched if p != ".git"]
+            if known is not None and result.tree[""] == known.work.get("", {}):
+                result.tree[""] = known.work[""]
+            if known is not None and not self._differs(result, known, index):
+                if result.unreadable:
+                    raise PreflightError(f"{result.unreadable[0]} cannot be read", "Make it readable for this user.")
+                known.work_trusted = result.trusted_ns
+                return result, False
+            if known is not None:
+                self.status = read_status(site.git)
+            self._read(anchor, result, found, index)
+        if result.unreadable:
+            raise PreflightError(f"{result.unreadable[0]} cannot be read", "Make it readable for this user, or ignore and leave it.")
+        return result, True
+
+    def _differs(self, result: Scan, known: Snapshot, index: Index) -> bool:
+        return bool(
+            result.touched or result.gone or any(True for _ in manifest.vanished(known.work, result.tree)) or index is not known.index
+        )
+
+    def _read(self, anchor: Anchor, result: Scan, found: refs.Refs, index: Index) -> None:
+        known = self.known
+        blobs = self.blobs = Blobs(self.site.git, index, known)
+        self._check_room(result, index)
+        read = kept(anchor, self.site.vault, inline=False)
+        for path in result.touched:
+            folder, name = split(path)
+            entry = result.tree[folder][name]
+            if entry.is_dir or entry.content != UNKNOWN:
+                continue
+            result.tree[folder][name] = entry._replace(content=self._content(anchor, blobs, read, path, entry, index))
+
+    def _content(self, anchor: Anchor, blobs: Blobs, read: Content, path: str, entry: Entry, index: Index) -> bytes:
+        fixed = link_or_special(anchor, path, entry)
+        if fixed is not None:
+            return fixed
+        staged = index.entries.get(path)
+        try:
+            if staged is not None and not blobs.partial and stat.S_ISREG(staged.mode):
+                if blobs.surely(path, entry, staged, self.index_mtime_ns):
+                    return b"b" + staged.oid.encode()
+                fd = anchor.open_file(path)
+                try:
+                    oid, _ = digests(fd, blobs.algorithm)
+                finally:
+                    os.close(fd)
+                if oid == staged.oid:
+                    return b"b" + oid.encode()
+            return read(path, entry, None)
+        except PermissionError as error:
+            raise PreflightError(f"{path} cannot be read", "Make it readable for this user, or ignore and leave it.") from error
+
+    def _check_room(self, result: Scan, index: Index) -> None:
+        """Raise `PreflightError` when untracked files are more than may be kept, or than the disk has room for."""
+        site, total, largest = self.site, 0, (0, "")
+        ignored = self.status.ignored if self.status is not None else frozenset()
+        need = 0
+        for path in result.touched:
+            folder, name = split(path)
+            entry = result.tree[folder][name]
+            if not entry.is_file or entry.content != UNKNOWN or path in index.entries:
+                continue
+            need += entry.size
+            if not _below(path, ignored):
+                total += entry.size
+                largest = max(largest, (entry.size, path))
+        if total > site.max_vault:
+            raise PreflightError(
+                f"untracked files hold {total >> 20} MiB, more than the {site.max_vault >> 20} MiB that may be kept;"
+                f" the largest is {largest[1]!r} ({largest[0] >> 20} MiB)",
+                "Move it away, ignore it, or raise EVOLVER_MAX_VAULT.",
+            )
+        free = shutil.disk_usage(site.layout.vault).free
+        copies = 1 if site.boat.same_filesystem() else 2
+        if need * copies + SPARE > free:
+            raise PreflightError(
+                f"too little disk for the baseline: {need >> 10} KiB are to be kept, {free >> 10} KiB are free",
+                f"Make room on the filesystem of {site.layout.vault}.",
+            )
+
+    # ------------------------------------------------------------ the value
+
+    def _snapshot(self, folders: GitFolders, found: refs.Refs, index: Index, work: Scan) -> Snapshot:
+        site, known = self.site, self.known
+        commit = found.commit
+        if commit is None:
+            raise PreflightError("HEAD points at no commit", "Commit once, then run evolver.")
+        dotgit = DotGit.of(site.root, site.private, site.common)
+        if dotgit is None:
+            raise PreflightError(f"{site.root}/.git went away", "Run evolver again.")
+        siblings = _siblings(folders.common if folders.common is not None else folders.private)
+        base = Snapshot(
+            pre_ref=commit,
+            refs=found,
+            work=work.tree,
+            private=folders.private,
+            common=folders.common,
+            index=index,
+            dotgit=dotgit,
+            opaque=self._opaque,
+            left=self._left,
+            siblings=siblings,
+            algorithm="sha1" if len(commit) == 40 else "sha256",
+            partial=self.blobs.partial if self.blobs is not None else known.partial if known is not None else False,
+            work_trusted=work.trusted_ns,
+            git_trusted=folders.trusted,
+            iteration_id=self.iteration_id,
+            digests=known.digests if known is not None else {},
+        )
+        status = self.status
+        if status is None and known is not None and known.pre_ref == commit and index is known.index:
+            return replace(base, ignored=known.ignored, dirty=known.dirty, staged=known.staged)
+        if status is None:
+            status = read_status(site.git)
+        head_tree = site.git.text("rev-parse", f"{commit}^{{tree}}")
+        staged = tree_oid(index) != head_tree and bool(status.staged)
+        return replace(base, ignored=status.ignored, dirty=_dirty(base, status), staged=staged)
+
+
+def _dirty(base: Snapshot, status: Status) -> frozenset[str]:
+    """Tracked paths that hold uncommitted work. Not: what git calls modified for ever though it is the blob (kind 10). Too: what
+    git was told not to look at (kind 7)."""
+    found = set()
+    for path in status.dirty:
+        staged = base.index.entries.get(path)
+        entry = manifest.lookup(base.work, path)
+        if path not in status.staged and staged is not None and entry is not None and entry.is_file:
+            same_mode = bool(entry.mode & 0o100) == (staged.mode == 0o100755)
+            if same_mode and entry.content == b"b" + staged.oid.encode():
+                continue
+        found.add(path)
+    for path, staged in base.index.entries.items():
+        if staged.hidden:
+            entry = manifest.lookup(base.work, path)
+            if entry is not None and entry.is_file and entry.content != b"b" + staged.oid.encode():
+                found.add(path)
+    return frozenset(found)
+
+
+def _below(path: str, tops: frozenset[str]) -> bool:
+    if path in tops:
+        return True
+    at = path.find("/")
+    while at > 0:
+        if path[:at] in tops:
+            return True
+        at = path.find("/", at + 1)
+    return False
+
+
+def _siblings(common: Tree) -> tuple[str, ...]:
+    return tuple(sorted(name for name, entry in common.get("worktrees", {}).items() if entry.is_dir))
+

@@ -1,0 +1,169 @@
+"""The control guard: git's control files compared with the baseline and put back by plain file operations, before git runs.
+
+What an attempt planted (hooks, filters, fsmonitor, core.worktree, aliases, includes, another `.git`) is aside by the time the first git
+command starts, so it is never run (hazards 23 to 29, 46).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evolver.crash import crash_point
+from evolver.worktree import manifest, refs
+from evolver.worktree.anchor import Anchor
+from evolver.worktree.aside import Aside
+from evolver.worktree.baseline import GitFolders, walk_git
+from evolver.worktree.converge import Converge
+from evolver.worktree.gitfolder import Kind, kind_of
+from evolver.worktree.manifest import Entry, Tree, lookup
+from evolver.worktree.rebuild import rebuild
+from evolver.worktree.refs import Refs
+from evolver.worktree.site import Site
+from evolver.worktree.snapshot import Snapshot
+from evolver.worktree.source import Source
+from evolver.worktree.values import ControlReport
+
+
+@dataclass
+class Guarded:
+    """What the guard found: refs as they were at quiesce, and what it put back."""
+
+    refs: Refs
+    folders: GitFolders
+    report: ControlReport
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class Guard:
+    """One comparison of git's folders with a baseline."""
+
+    site: Site
+    snapshot: Snapshot
+    aside: Aside
+    changed: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+    def run(self, earlier: ControlReport) -> Guarded:
+        crash_point("guard.before")
+        replaced = rebuild(self.site, self.snapshot, self.aside)
+        if replaced:
+            self.changed.add(".git")
+            crash_point("guard.git_rebuilt")
+        if not replaced or self.site.linked:
+            self._objects()
+        self._private_folder()
+        folders = walk_git(self.site, self.snapshot, keep=False)
+        self._compare("private", self.site.private, self.snapshot.private, folders.private)
+        if folders.common is not None and self.snapshot.common is not None:
+            self._compare("common", self.site.common, self.snapshot.common, folders.common)
+        found = self._refs(folders)
+        crash_point("guard.after")
+        report = ControlReport(tuple(sorted({*earlier.changed, *self.changed})), replaced or earlier.git_replaced)
+        return Guarded(found, folders, report, tuple(self.problems))
+
+    def _private_folder(self) -> None:
+        """git's own top folder must be usable before anything in it is."""
+        for area, folder in (("private", self.site.private), ("common", self.site.common)):
+            mode = stat.S_IMODE(folder.stat().st_mode)
+            if mode & 0o700 != 0o700 and folder.stat().st_uid == os.geteuid():
+                folder.chmod(mode | 0o700)
+                self.aside.note_mode(area, "", mode)
+
+    def _objects(self) -> None:
+        """Objects that went away come back (hazard 17); a linked worktree's git folder shares them."""
+        try:
+            self.site.boat.relaunch_objects(self.site.common)
+        except OSError as error:
+            self.problems.append(f"objects: {error.strerror}")
+
+    def _compare(self, area: str, top: Path, before: Tree, now: Tree) -> None:
+        """Put control and quiet files back; give folders of every kind their modes back."""
+        wrong: list[str] = []
+        for path in _different(before, now):
+            was, is_now = lookup(before, path), lookup(now, path)
+            kind = kind_of(path)
+            if (was or is_now) is not None and (was is None or was.is_dir) and (is_now is None or is_now.is_dir):
+                if self._folder(area, path, kind, was, is_now):
+                    wrong.append(path)
+                continue
+            if kind in (Kind.CONTROL, Kind.QUIET):
+                wrong.append(path)
+        if not wrong:
+            return
+        with Anchor(top) as anchor, Source(self.site.vault, None) as source:
+            taken = ""
+            for path in wrong:
+                if kind_of(path) is Kind.CONTROL:
+                    self.changed.add(path)
+                if taken and path.startswith(taken + "/"):
+                    continue  # went aside with its folder
+                if _both_folders(before, now, path):
+                    mode = lookup(now, path)
+                    self.aside.note_mode(area, path, stat.S_IMODE(mode.mode) if mode is not None else 0o755)
+                else:
+                    self.aside.take(anchor, area, path)
+                    taken = path
+                crash_point("guard.entry")
+            work = Converge(anchor, before, source)
+            work.run(wrong)
+            self.problems += work.problems
+
+    def _folder(self, area: str, path: str, kind: Kind, was: Entry | None, now: Entry | None) -> bool:
+        """Does this folder have to be made, removed, or given its mode back?"""
+        if was is None:
+            return kind in (Kind.CONTROL, Kind.QUIET) and not path.startswith("objects")
+        if now is None:
+            return kind in (Kind.CONTROL, Kind.QUIET) or path in ("refs", "objects", "objects/info", "objects/pack", "logs", "modules")
+        return was.mode != now.mode
+
+    def _refs(self, folders: GitFolders) -> Refs:
+        """Read the refs as the attempt left them; what git itself could not read is put back at once."""
+        packed = b""
+        with suppress(OSError):
+            packed = (self.site.common / "packed-refs").read_bytes()
+        common = folders.common if folders.common is not None else folders.private
+        found = refs.read(folders.private, common, packed)
+        if found.head in ("", refs.BROKEN):
+            self._put_back_raw("private", self.site.private, self.snapshot.private, "HEAD")
+        if not found.packed_ok:
+            self._put_back_raw("common", self.site.common, self.snapshot.shared, "packed-refs")
+            with suppress(OSError):
+                packed = (self.site.common / "packed-refs").read_bytes()
+            found = Refs(found.head, refs.read(folders.private, common, packed).refs)
+        return found
+
+    def _put_back_raw(self, area: str, top: Path, before: Tree, path: str) -> None:
+        self.changed.add(path)
+        with Anchor(top) as anchor, Source(self.site.vault, None) as source:
+            self.aside.take(anchor, area, path)
+            work = Converge(anchor, before, source)
+            work.run([path])
+            self.problems += work.problems
+
+
+def _different(before: Tree, now: Tree) -> list[str]:
+    """Paths whose meaning differs, folders before what is in them. Other worktrees' folders and object stores aside."""
+    found = []
+    for folder in sorted({*before, *now}):
+        old, new = before.get(folder, {}), now.get(folder, {})
+        if old is new:
+            continue
+        for name in sorted({*old, *new}):
+            path = manifest.join(folder, name)
+            was, is_now = old.get(name), new.get(name)
+            if was is not None and is_now is not None and was.means() == is_now.means():
+                continue
+            if kind_of(path) is not Kind.SIBLING and not path.startswith("evolver"):
+                found.append(path)
+    return sorted(found)
+
+
+def _both_folders(before: Tree, now: Tree, path: str) -> bool:
+    was, is_now = lookup(before, path), lookup(now, path)
+    return was is not None and was.is_dir and is_now is not None and is_now.is_dir
+

@@ -1,0 +1,87 @@
+"""What the files of git's own folder are to us: control, quiet, state, a sibling's, or nobody's business.
+
+CONTROL steers what git does or is a half-done operation: compared and put back before git runs, and told (`alert.control_changed`).
+QUIET is put back the same way, without an alert: every ordinary commit touches some of it. STATE is read as the attempt and
+restored later: HEAD, refs, reflogs, index. SIBLING belongs to another linked worktree. STORE only grows: objects.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Kind(Enum):
+    CONTROL = "control"
+    QUIET = "quiet"
+    STATE = "state"
+    SIBLING = "sibling"
+    STORE = "store"
+
+
+_CONTROL = frozenset(
+    {"config", "config.worktree", "shallow", "commondir", "gitdir", "hooks", "remotes", "branches", "BISECT_START", "BISECT_LOG"}
+    | {"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer", "NOTES_MERGE_WORKTREE"}
+)
+_STATE = frozenset({"HEAD", "packed-refs", "index", "refs", "logs"})
+_STORES = frozenset({"lfs", "annex", "evolver", "fsmonitor--daemon", "fsmonitor--daemon.ipc", "gc.pid", "gc.log"})
+_INFO = frozenset({"exclude", "attributes", "sparse-checkout", "grafts"})
+_PER_WORKTREE_REFS = ("refs/bisect", "refs/worktree", "refs/rewritten")
+
+
+def kind_of(path: str) -> Kind:
+    """`path` is relative to the git folder (or the common one)."""
+    parts = path.split("/")
+    top = parts[0]
+    if top in _STORES:
+        return Kind.STORE
+    if path.endswith(".lock"):
+        return Kind.CONTROL
+    if top == "objects":
+        if path in ("objects/info/alternates", "objects/info/http-alternates"):
+            return Kind.CONTROL
+        return Kind.STORE
+    if top == "worktrees":
+        return Kind.SIBLING
+    if top == "modules":
+        return _of_module(parts)
+    if top in _STATE or top.startswith("sharedindex."):
+        return Kind.STATE
+    if top in _CONTROL or top.startswith("BISECT_"):
+        return Kind.CONTROL
+    if top == "info" and (len(parts) == 1 or parts[1] in _INFO):
+        return Kind.CONTROL if len(parts) > 1 else Kind.QUIET
+    return Kind.QUIET
+
+
+def _of_module(parts: list[str]) -> Kind:
+    """A submodule's own git folder: `modules/NAME/…`, the name may have slashes in it."""
+    if "objects" in parts[2:] or "lfs" in parts[2:]:
+        return Kind.STORE
+    if parts[-1] in ("config", "config.worktree", "shallow", "commondir") or {"hooks", "info"} & set(parts[2:]):
+        return Kind.CONTROL
+    return Kind.STATE
+
+
+class Opaque:
+    """Folders of git's own that a walk notes but does not enter. `siblings`: linked worktrees' folders other than this one."""
+
+    def __init__(self, *, private: bool) -> None:
+        self._private = private
+
+    def __contains__(self, path: object) -> bool:
+        if not isinstance(path, str):
+            return False
+        top, _, rest = path.partition("/")
+        if top in _STORES:
+            return True
+        if top == "objects":
+            return bool(rest) and rest != "info"
+        if top == "modules":
+            last = path.rpartition("/")[2]
+            return last in ("objects", "lfs") and path.count("/") >= 2
+        return False
+
+
+def per_worktree(ref: str) -> bool:
+    """Refs that each linked worktree has for itself."""
+    return ref.startswith(_PER_WORKTREE_REFS) or not ref.startswith("refs/")

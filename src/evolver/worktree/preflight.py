@@ -1,0 +1,185 @@
+"""Refuses before the agent is ever started, each time with what to do about it. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from evolver.errors import GitError, PreflightError
+from evolver.model import DirtyPolicy
+from evolver.worktree.ignored import Status, read_status
+from evolver.worktree.index import IndexDamaged, parse
+from evolver.worktree.site import Site
+
+BUSY_SECONDS = 5  # another git of the user's may just be finishing
+LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock")
+IN_PROGRESS = {
+    "MERGE_HEAD": ("a merge", "git merge --continue", "git merge --abort"),
+    "rebase-merge": ("a rebase", "git rebase --continue", "git rebase --abort"),
+    "rebase-apply": ("a rebase or `git am`", "git rebase --continue", "git rebase --abort"),
+    "CHERRY_PICK_HEAD": ("a cherry-pick", "git cherry-pick --continue", "git cherry-pick --abort"),
+    "REVERT_HEAD": ("a revert", "git revert --continue", "git revert --abort"),
+    "BISECT_LOG": ("a bisect", "git bisect reset", "git bisect reset"),
+    "BISECT_START": ("a bisect", "git bisect reset", "git bisect reset"),
+    "sequencer": ("a cherry-pick or revert of several commits", "git cherry-pick --continue", "git cherry-pick --abort"),
+}
+EXTENSIONS = frozenset({"noop", "objectformat", "partialclone", "preciousobjects", "worktreeconfig"})
+
+
+def preflight(site: Site, dirty: DirtyPolicy) -> None:
+    """Raise `PreflightError` with message and hint."""
+    _usable(site)
+    _format(site)
+    _commit(site)
+    _in_progress(site)
+    _locks(site)
+    _readable_index(site)
+    _identity(site)
+    _state_folder(site)
+    _dirt(site, dirty)
+
+
+def _usable(site: Site) -> None:
+    """Would the user's own git work here? Ours is told where to look, so it would not notice another user's repository (kind 51)."""
+    env = {"GIT_CONFIG_GLOBAL": site.user_config} if site.user_config is not None else {}
+    done = site.git.found_from(site.root, "rev-parse", "--show-toplevel", "--is-bare-repository", env=env)
+    said = os.fsdecode(done.err).strip()
+    if not done.ok:
+        if "dubious ownership" in said:
+            raise PreflightError(
+                f"{site.root} belongs to another user: git refuses it as of dubious ownership",
+                f"If you trust it: git config --global --add safe.directory '{site.root}'",
+            )
+        if "repository format" in said or "extension" in said:
+            raise PreflightError(f"unknown repository format: {_last(said)}", "Use a git that knows it, and an evolver that does.")
+        raise PreflightError(f"git cannot use {site.root}: {_last(said)}", "Make `git status` work there first.")
+    lines = os.fsdecode(done.out).split("\n")
+    if "true" in lines[1:2]:
+        raise PreflightError(f"{site.root} is a bare repository", "Run evolver in a worktree of it.")
+    if os.path.realpath(lines[0]) != str(site.root):
+        raise PreflightError(
+            f"git takes {lines[0]} for the worktree, not {site.root}", "core.worktree or GIT_WORK_TREE points elsewhere; unset it."
+        )
+
+
+def _last(text: str) -> str:
+    return text.splitlines()[-1] if text else "no message"
+
+
+def _format(site: Site) -> None:
+    listed = site.git.run("config", "--local", "--get-regexp", r"^extensions\.", check=False).text
+    for line in listed.splitlines():
+        name, _, value = line.removeprefix("extensions.").partition(" ")
+        if name.lower() not in EXTENSIONS or (name.lower() == "objectformat" and value not in ("sha1", "sha256")):
+            raise PreflightError(f"unknown repository format: extensions.{name} = {value}", "evolver knows the files format only.")
+
+
+def _commit(site: Site) -> None:
+    if not site.git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}", check=False).ok:
+        head = site.git.run("symbolic-ref", "-q", "HEAD", check=False).text
+        raise PreflightError(
+            f"there is no commit yet on {head.removeprefix('refs/heads/') or 'HEAD'}", "Commit once: rolling back needs something to go back to."
+        )
+    if not site.git.run("rev-parse", "--verify", "--quiet", "HEAD^{tree}", check=False).ok:
+        raise PreflightError("the tree of HEAD cannot be read", "Run `git fsck`; `git fetch` may bring objects back.")
+
+
+def _in_progress(site: Site) -> None:
+    for name, (what, go_on, give_up) in IN_PROGRESS.items():
+        if os.path.lexists(site.private / name):
+            raise PreflightError(f"{what} is in progress", f"Finish it (`{go_on}`) or give it up (`{give_up}`), then run evolver.")
+
+
+def _locks(site: Site) -> None:
+    """A lock file: wait a moment in the user's favour, then refuse."""
+
+    def present() -> list[Path]:
+        return [folder / name for folder in {site.private, site.common} for name in LOCKS if (folder / name).exists()]
+
+    try:
+        Retrying(
+            retry=retry_if_result(bool), stop=stop_after_delay(BUSY_SECONDS), wait=wait_fixed(0.1)
+        )(present)
+    except RetryError:
+        found = ", ".join(str(p) for p in present()) or "a lock file"
+        raise PreflightError(
+            f"another git is at work here, or was killed: {found}", "Wait for it; remove the file when no git is running."
+        ) from None
+
+
+def _readable_index(site: Site) -> None:
+    try:
+        raw = (site.private / "index").read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PreflightError(f"git's index cannot be read: {error.strerror}", "Make it readable for this user.") from error
+    size = 32 if site.git.text("rev-parse", "--show-object-format") == "sha256" else 20
+    try:
+        index = parse(raw, size)
+    except IndexDamaged as error:
+        raise PreflightError(f"git's index cannot be read: {error}", "`git reset` makes a new one.") from error
+    if index.unmerged:
+        raise PreflightError(
+            f"the index has unmerged paths ({index.unmerged[0][0]} …)", "Resolve them and `git add`, or `git merge --abort`."
+        )
+    if b"link" in index.extensions:
+        raise PreflightError("the index is split (core.splitIndex)", "Run `git update-index --no-split-index` once.")
+
+
+def _identity(site: Site) -> None:
+    env = {"GIT_CONFIG_GLOBAL": site.user_config} if site.user_config is not None else {}
+    for who in ("GIT_COMMITTER_IDENT", "GIT_AUTHOR_IDENT"):
+        done = site.git.but(config=None, options=()).run("var", who, env=env, check=False)
+        if not done.ok or re.search(rb"<>", done.out):
+            raise PreflightError(
+                "git does not know who commits", "git config --global user.name NAME; git config --global user.email ADDRESS"
+            )
+
+
+def _state_folder(site: Site) -> None:
+    for folder in (site.layout.state, site.boat.folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            probe = folder / f".probe.{os.getpid()}"
+            probe.write_bytes(b"x")
+            probe.unlink()
+        except OSError as error:
+            raise PreflightError(
+                f"{folder} cannot be written: {error.strerror}", "Make room or give permission; EVOLVER_STATE_DIR moves the lifeboat."
+            ) from error
+
+
+def _dirt(site: Site, dirty: DirtyPolicy) -> None:
+    try:
+        status = read_status(site.git, ignored=False)
+    except GitError as error:
+        raise PreflightError(f"git status fails: {error.message}", "Make `git status` work first.") from error
+    if status.unmerged:
+        raise PreflightError("the index has unmerged paths", "Resolve them and `git add`, or `git merge --abort`.")
+    if dirty is DirtyPolicy.KEEP:
+        return
+    real = sorted(p for p in status.dirty if not _phantom(site, status, p))
+    if real:
+        more = f" and {len(real) - 3} more" if len(real) > 3 else ""
+        raise PreflightError(
+            f"there are uncommitted changes: {', '.join(map(repr, real[:3]))}{more}",
+            "Commit or stash them, or let them be part of the baseline with --dirty keep.",
+        )
+
+
+def _phantom(site: Site, status: Status, path: str) -> bool:
+    """git calls it modified for ever, though the file is the blob, byte for byte (CRLF under a text attribute, kind 10)."""
+    if path in status.staged or path in status.submodules:
+        return False
+    entry = site.git.run("ls-files", "-s", "-z", "--", path, check=False).fields()
+    if not entry:
+        return False
+    mode, oid, _ = entry[0].split(b"\t")[0].split(b" ")
+    file = site.root / path
+    if not file.is_file() or file.is_symlink() or bool(file.stat().st_mode & 0o100) != (mode == b"100755"):
+        return False
+    return site.git.text("hash-object", "--no-filters", "--", path) == oid.decode()

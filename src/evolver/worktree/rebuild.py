@@ -1,0 +1,169 @@
+"""`.git` deleted or replaced: built again from the vault and the lifeboat (hazard 23). What the attempt put in its place goes aside.
+
+Built beside and renamed into place; a kill in between is noticed by the next guard, which goes on with what is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from evolver.errors import NotRestoredError
+from evolver.worktree.anchor import Anchor
+from evolver.worktree.aside import Aside
+from evolver.worktree.converge import Converge
+from evolver.worktree.lifeboat import make_folder
+from evolver.worktree.manifest import Tree, entries
+from evolver.worktree.site import Site
+from evolver.worktree.snapshot import DotGit, Snapshot
+from evolver.worktree.source import Source
+from evolver.worktree.vault import link_or_copy
+
+NEW = ".git.evolver-new"
+IDENTITY = "identity"  # in the lifeboat: what `.git` is since it was built again
+
+
+def adopt_identity(site: Site, snapshot: Snapshot) -> None:
+    """A process that was killed, or a held state: `.git` may have been built again since the baseline was stored."""
+    with suppress(OSError, msgspec.MsgspecError):
+        stored = msgspec.msgpack.decode((site.boat.folder / IDENTITY).read_bytes(), type=tuple[str, tuple[int, int, int, bytes, int, int]])
+        if stored[0] == snapshot.fingerprint:
+            snapshot.dotgit = DotGit(*stored[1])
+
+
+def _save_identity(site: Site, snapshot: Snapshot) -> None:
+    now = DotGit.of(site.root, site.private, site.common)
+    if now is None:
+        raise NotRestoredError(f"{site.root}/.git could not be built again", f"The baseline is in {site.vault.mirror}.")
+    snapshot.dotgit = now
+    data = (snapshot.fingerprint, (now.mode, now.ino, now.dev, now.data, now.folder_ino, now.common_ino))
+    temporary = site.boat.folder / f"{IDENTITY}.tmp"
+    temporary.write_bytes(msgspec.msgpack.encode(data))
+    temporary.replace(site.boat.folder / IDENTITY)
+
+
+def is_replaced(site: Site, snapshot: Snapshot) -> bool:
+    """Is `.git` not the one of the baseline any more?"""
+    was, now = snapshot.dotgit, DotGit.of(site.root, site.private, site.common)
+    if now is None:
+        return True
+    if (was.mode, was.data) != (now.mode, now.data):
+        return True
+    if not site.boat.manned:
+        return False  # the repository was moved or mounted elsewhere: inodes tell nothing
+    return (was.folder_ino, was.common_ino) != (now.folder_ino, now.common_ino)
+
+
+def rebuild(site: Site, snapshot: Snapshot, aside: Aside) -> bool:
+    """Make `.git` the baseline's when it is not; False when there was nothing to do. Raise `NotRestoredError`."""
+    if not site.root.is_dir():
+        site.root.mkdir(parents=True)
+    if not is_replaced(site, snapshot):
+        _own_state(site)
+        return False
+    try:
+        _rebuild(site, snapshot, aside)
+    except OSError as error:
+        raise NotRestoredError(
+            f"{site.root}/.git was replaced and cannot be built again: {error}", f"Everything it takes is in {site.boat.folder}."
+        ) from error
+    return True
+
+
+def _rebuild(site: Site, snapshot: Snapshot, aside: Aside) -> None:
+    if site.linked:
+        _dot_file(site, snapshot, aside)
+        common_lost = not _is_folder(site.common, snapshot.dotgit.common_ino)
+        if common_lost and snapshot.common is not None:
+            _folder(site, site.common, snapshot.common, aside, objects=True)
+        if not _is_folder(site.private, snapshot.dotgit.folder_ino):
+            _folder(site, site.private, snapshot.private, aside, objects=False)
+    else:
+        inside = site.private == site.root / ".git"
+        if not inside:
+            _dot_file(site, snapshot, aside)
+        lost = not _is_folder(site.private, snapshot.dotgit.folder_ino)
+        if lost or (inside and (os.lstat(site.root / ".git").st_mode & 0o170000) != snapshot.dotgit.mode):
+            _folder(site, site.private, snapshot.private, aside, objects=True)
+    _own_state(site)
+    _save_identity(site, snapshot)
+
+
+def _is_folder(path: Path, ino: int) -> bool:
+    with suppress(OSError):
+        st = path.lstat()
+        return stat.S_ISDIR(st.st_mode) and st.st_ino == ino
+    return False
+
+
+def _dot_file(site: Site, snapshot: Snapshot, aside: Aside) -> None:
+    """`.git` as a file or a symlink that names the folder."""
+    dot, was = site.root / ".git", snapshot.dotgit
+    with suppress(OSError):
+        st = dot.lstat()
+        data = os.fsencode(os.readlink(dot)) if stat.S_ISLNK(st.st_mode) else dot.read_bytes() if stat.S_ISREG(st.st_mode) else b""
+        if (st.st_mode & 0o170000, data) == (was.mode, was.data):
+            return
+    temporary = site.root / NEW
+    with suppress(FileNotFoundError):
+        temporary.unlink()
+    if stat.S_ISLNK(was.mode):
+        temporary.symlink_to(os.fsdecode(was.data))
+    else:
+        temporary.write_bytes(was.data)
+    if site.private.is_dir():
+        with Anchor(site.root) as anchor:
+            aside.take(anchor, "root", ".git")
+    elif dot.is_dir() and not dot.is_symlink():
+        shutil.rmtree(dot)
+    temporary.replace(dot)
+
+
+def _folder(site: Site, target: Path, tree: Tree, aside: Aside, *, objects: bool) -> None:
+    """Build one of git's folders beside `target` and rename it into place."""
+    new = target.with_name(NEW if target.name == ".git" else target.name + ".evolver-new")
+    make_folder(target.parent)
+    new.mkdir(mode=0o755, exist_ok=True)
+    with Anchor(new) as anchor, Source(site.vault, None) as source:
+        plain = {folder: {n: e for n, e in content.items() if e.content != b"-"} for folder, content in tree.items()}
+        work = Converge(anchor, plain, source)
+        work.run([path for path, _ in entries(plain)])
+    if work.problems:
+        raise OSError(0, work.problems[0])
+    if objects:
+        site.boat.relaunch_objects(new)
+        make_folder(new / "objects")
+    make_folder(new / "refs")
+    # Into the folder that is about to be git's: the old one's own state folder goes away with it.
+    moved = Aside(new / "evolver" / "aside" / aside.folder.name) if target == site.private else aside
+    with Anchor(target.parent) as anchor:
+        moved.take(anchor, "above-private" if target == site.private else "above-common", target.name)
+    new.replace(target)
+
+
+def _own_state(site: Site) -> None:
+    """evolver's own folder in git's: a real folder, with the vault that the lifeboat still holds."""
+    state = site.layout.state
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(state.lstat().st_mode):
+            state.unlink()
+    make_folder(state)
+    vault, mirror = site.vault.folder, site.vault.mirror
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(vault.lstat().st_mode):
+            vault.unlink()
+    if vault.is_dir() and (vault / "objects").is_dir() and (vault / "baselines").is_dir():
+        return
+    for base, _, names in os.walk(mirror):
+        folder = vault / os.path.relpath(base, mirror)
+        make_folder(folder)
+        for name in names:
+            if not (folder / name).exists():
+                link_or_copy(Path(base, name), folder / name)
+    if vault.is_dir():
+        vault.chmod(0o700)

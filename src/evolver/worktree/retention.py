@@ -1,0 +1,66 @@
+"""Earlier bytes of the user's untracked files that an accepted attempt changed: kept in the vault for 14 days."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+import msgspec
+
+from evolver.worktree.manifest import lookup
+from evolver.worktree.site import Site
+from evolver.worktree.snapshot import Snapshot
+
+DAYS = 14
+FILE = "kept.jsonl"
+
+
+class KeptFile(msgspec.Struct, frozen=True):
+    """One line of `vault/kept.jsonl`. The bytes are in `vault/objects/`, under the first two and the other digits."""
+
+    time: int  # seconds
+    iteration_id: str
+    path: str
+    sha256: str
+    mode: str
+
+
+def remember_user_files(site: Site, snapshot: Snapshot, paths: list[str]) -> None:
+    """Before the acceptance: killed in between, a line too many does no harm."""
+    lines = []
+    for path in paths:
+        entry = lookup(snapshot.work, path)
+        if entry is None or not entry.content.startswith(b"s"):
+            continue
+        name = os.fsencode(path).decode("utf-8", "backslashreplace")
+        kept = KeptFile(int(time.time()), snapshot.iteration_id, name, entry.content[1:].decode(), f"{entry.mode & 0o7777:o}")
+        lines.append(msgspec.json.encode(kept) + b"\n")
+    if lines:
+        with open(site.vault.folder / FILE, "ab") as file:
+            file.write(b"".join(lines))
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def kept_files(site: Site) -> list[KeptFile]:
+    """What is still kept, oldest first."""
+    found = []
+    with suppress(FileNotFoundError):
+        for line in (site.vault.folder / FILE).read_bytes().splitlines():
+            with suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(line, type=KeptFile))
+    return [kept for kept in found if kept.time > time.time() - DAYS * 86400]
+
+
+def retained(site: Site) -> list[str]:
+    """The digests that a prune must spare; forgets what is older."""
+    kept = kept_files(site)
+    path = site.vault.folder / FILE
+    if kept:
+        temporary = path.with_name(f"{FILE}.tmp")
+        temporary.write_bytes(b"".join(msgspec.json.encode(k) + b"\n" for k in kept))
+        temporary.replace(path)
+    else:
+        path.unlink(missing_ok=True)
+    return [k.sha256 for k in kept]

@@ -1,0 +1,130 @@
+"""What every part of the worktree package works with: where things are, the pinned git, the vault, the lifeboat."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evolver.definition import RollbackSection
+from evolver.git import Git
+from evolver.layout import Layout
+from evolver.worktree.lifeboat import ATTRIBUTES, EXCLUDES, GITCONFIG, Lifeboat
+from evolver.worktree.vault import Vault, link_or_copy
+
+OWN_STASH = "own-stash"
+
+
+@dataclass
+class Site:
+    """One worktree."""
+
+    layout: Layout
+    rollback: RollbackSection
+    scope: str
+    max_vault: int
+    user_config: str | None  # GIT_CONFIG_GLOBAL as the user had it
+    home: Mapping[str, str]
+    git: Git
+    vault: Vault
+    boat: Lifeboat
+    pinned: bool = field(default=False)
+
+    @classmethod
+    def make(cls, layout: Layout, rollback: RollbackSection, scope: str, max_vault: int, env: Mapping[str, str]) -> Site:
+        user_config = env.get("GIT_CONFIG_GLOBAL")
+        boat = Lifeboat(layout.lifeboat, layout)
+        git = Git.at(layout.root, layout.git_dir)
+        site = cls(layout, rollback, scope, max_vault, user_config, env, git, Vault(layout.vault, layout.lifeboat / "vault"), boat)
+        if boat.manned and (boat.folder / GITCONFIG).exists():
+            site._use_copies()  # recovery and resume: the copy taken when that run started
+        return site
+
+    @property
+    def root(self) -> Path:
+        return self.layout.root
+
+    @property
+    def private(self) -> Path:
+        return self.layout.git_dir
+
+    @property
+    def common(self) -> Path:
+        return self.layout.common_dir
+
+    @property
+    def linked(self) -> bool:
+        """A linked worktree: its git folder lies in another repository's."""
+        return self.layout.git_dir != self.layout.common_dir
+
+    def write_own_stash(self, fingerprint: str, lines: tuple[bytes, ...]) -> None:
+        """Which entries of the stash list this iteration's attempt made; outlives a kill. None: forget them."""
+        path = self.vault.folder / OWN_STASH
+        if not lines:
+            for folder in (self.vault.folder, self.vault.mirror):
+                (folder / OWN_STASH).unlink(missing_ok=True)
+            return
+        temporary = path.with_name(f"{OWN_STASH}.tmp")
+        with open(temporary, "wb") as file:
+            file.write(fingerprint.encode() + b"\n" + b"".join(lines))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        link_or_copy(path, self.vault.mirror / OWN_STASH)
+
+    def read_own_stash(self, fingerprint: str) -> tuple[bytes, ...]:
+        for folder in (self.vault.folder, self.vault.mirror):
+            try:
+                first, *rest = (folder / OWN_STASH).read_bytes().split(b"\n")
+            except OSError:
+                continue
+            if first == fingerprint.encode():
+                return tuple(line + b"\n" for line in rest if line)
+        return ()
+
+    def pin_config(self) -> None:
+        """Copy the user's global config, excludes and attributes: an agent may change them, evolver must not follow
+        (hazards 29, 31). Includes are resolved on the way. Runs git, so nothing foreign may have run yet."""
+        env = {"GIT_CONFIG_GLOBAL": self.user_config} if self.user_config is not None else {}
+        plain = self.git.but(config=None, options=())
+        listed = plain.run("config", "--global", "--includes", "--list", "-z", env=env, check=False)
+        copy = b"".join(_section(item) for item in listed.out.split(b"\0") if item) if listed.ok else b""
+        self._write(GITCONFIG, copy)
+        for name, key, default in ((EXCLUDES, "core.excludesFile", "ignore"), (ATTRIBUTES, "core.attributesFile", "attributes")):
+            named = plain.run("config", "--type=path", "--get", key, env=env, check=False)
+            base = self.home.get("XDG_CONFIG_HOME") or os.path.join(self.home.get("HOME", "/nonexistent"), ".config")
+            path = os.fsdecode(named.out).strip("\n") if named.ok else os.path.join(base, "git", default)
+            try:
+                data = (self.root / path).read_bytes()
+            except OSError:
+                data = b""
+            self._write(name, data)
+        self._use_copies()
+
+    def _write(self, name: str, data: bytes) -> None:
+        temporary = self.boat.folder / f"{name}.tmp"
+        temporary.write_bytes(data)
+        temporary.replace(self.boat.folder / name)
+
+    def _use_copies(self) -> None:
+        folder = self.boat.folder
+        self.git = self.git.but(
+            config=folder / GITCONFIG,
+            options=(f"core.excludesFile={folder / EXCLUDES}", f"core.attributesFile={folder / ATTRIBUTES}"),
+        )
+        self.pinned = True
+
+
+def _section(item: bytes) -> bytes:
+    """One `key\\nvalue` of `git config -z` as lines of a config file."""
+    key, has_value, value = item.partition(b"\n")
+    first, _, rest = key.partition(b".")
+    middle, dot, last = rest.rpartition(b".")
+    header = b"[" + first + (b' "' + middle.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"' if dot else b"") + b"]\n"
+    if first == b"include" or first == b"includeif":
+        return b""
+    if not has_value:
+        return header + b"\t" + last + b"\n"
+    quoted = value.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n").replace(b"\t", b"\\t")
+    return header + b"\t" + last + b' = "' + quoted + b'"\n'

@@ -1,0 +1,94 @@
+"""Compares everything with the baseline anew. Reads only; believes nothing that restore thinks it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evolver.worktree.baseline import GitFolders
+from evolver.worktree.gitfolder import Kind, kind_of
+from evolver.worktree.inspect import Changed, read_index
+from evolver.worktree.manifest import Tree, entries, lookup
+from evolver.worktree.rebuild import is_replaced
+from evolver.worktree.refs import STASH, Refs
+from evolver.worktree.site import Site
+from evolver.worktree.snapshot import STASH_LOG, Snapshot
+from evolver.worktree.state import StateBack, read_refs
+
+NAMED = 200
+
+
+def worktree(changed: Changed) -> list[str]:
+    """A name for each path that differs."""
+    out = []
+    for path, (before, now) in sorted(changed.items()):
+        what = "is new" if before is None else "is missing" if now is None else "differs"
+        out.append(f"{path} {what}")
+    return out
+
+
+def repository(site: Site, snapshot: Snapshot, folders: GitFolders, left: frozenset[str], *, shared: bool) -> list[str]:
+    """What of git's own state differs."""
+    out: list[str] = []
+    if is_replaced(site, snapshot):
+        out.append(".git is not the one of the baseline")
+    now = read_refs(site, folders)
+    if now.head != snapshot.refs.head:
+        out.append(f"HEAD says {now.head or 'nothing'!r}, not {snapshot.refs.head!r}")
+    out += list(_refs(snapshot, now, left))
+    if not shared:
+        out += list(_stash(site, snapshot, now))
+    index, _, changed = read_index(site, snapshot)
+    if changed or (index is None and snapshot.index.raw):
+        out.append("the index differs")
+    pairs = [(snapshot.private, folders.private)]
+    if snapshot.common is not None and folders.common is not None:
+        pairs.append((snapshot.common, folders.common))
+    for before, after in pairs:
+        out += list(_control(before, after))
+    names = {n for n, e in (folders.common or folders.private).get("worktrees", {}).items() if e.is_dir}
+    out += [f"worktree metadata {name} differs" for name in sorted(names ^ set(snapshot.siblings))]
+    return out
+
+
+def _refs(snapshot: Snapshot, now: Refs, left: frozenset[str]) -> Iterator[str]:
+    for name in sorted({*snapshot.refs.refs, *now.refs} - left - {STASH}):
+        was, is_now = snapshot.refs.refs.get(name), now.refs.get(name)
+        if was != is_now:
+            yield f"{name} is {is_now or 'missing'}, not {was or 'missing'}"
+
+
+def _stash(site: Site, snapshot: Snapshot, now: Refs) -> Iterator[str]:
+    back = StateBack(site, snapshot, now, frozenset(), False)
+    log = b"".join((back.bytes_of(snapshot.shared, STASH_LOG), *snapshot.own_stash))
+    path = site.common / STASH_LOG
+    tip = snapshot.own_stash[-1].split(b" ", 2)[1].decode() if snapshot.own_stash else snapshot.refs.refs.get(STASH)
+    if now.refs.get(STASH) != tip or (tip is not None and (path.read_bytes() if path.is_file() else b"") != log):
+        yield "the stash list differs"
+
+
+def modules(before: Tree, now: Tree) -> Iterator[str]:
+    """Submodules' own state: their HEAD, refs, index."""
+    for path in sorted({p for tree in (before, now) for p, e in entries(tree, "modules") if not e.is_dir}):
+        if kind_of(path) is Kind.STATE:
+            was, is_now = lookup(before, path), lookup(now, path)
+            if was is None or is_now is None or was.means() != is_now.means():
+                yield path
+
+
+def _control(before: Tree, now: Tree) -> Iterator[str]:
+    for folder in sorted({*before, *now}):
+        for name in sorted({*before.get(folder, {}), *now.get(folder, {})}):
+            path = f"{folder}/{name}" if folder else name
+            was, is_now = lookup(before, path), lookup(now, path)
+            kind = kind_of(path)
+            module = kind is Kind.STATE and path.startswith("modules/")
+            if kind not in (Kind.CONTROL, Kind.QUIET) and not module:
+                continue
+            if (was or is_now) is not None and (was is None or was.is_dir) and (is_now is None or is_now.is_dir):
+                if was is not None and is_now is not None and was.mode == is_now.mode:
+                    continue
+                if not module and kind is Kind.QUIET and (was is None or is_now is None):
+                    continue  # an empty folder of git's own tells nothing
+            if was is None or is_now is None or was.means() != is_now.means():
+                yield f".git/{path} {'is new' if was is None else 'is missing' if is_now is None else 'differs'}"
+
