@@ -48,8 +48,9 @@ def run_step(
     `guard` runs as soon as the step is over: it may have deleted `.git`, and the stream with it.
     """
     iteration_id = context.iteration_id
+    limit = int(timeout_ms) if timeout_ms is not None else None  # a Duration is no JSON
     run.events.emit(
-        StepStarted(iteration_id=iteration_id, step=kind, name=name, timeout_ms=timeout_ms, round=context.repair_round),
+        StepStarted(iteration_id=iteration_id, step=kind, name=name, timeout_ms=limit, round=context.repair_round),
         iteration=context.iteration,
     )
 
