@@ -67,7 +67,7 @@ CRASH_POINTS = (
 )
 
 # Outside runs: each feature's own tests kill there.
-OTHER_CRASH_POINTS = ("changes.write", "revert.merged", "revert.committed")
+OTHER_CRASH_POINTS = ("changes.write", "changes.step", "revert.merged", "revert.committed")
 
 _passes: dict[str, int] = {}
 

@@ -104,23 +104,24 @@ class Place:
 
 
 def snapshot(top: Path, *, skip: tuple[str, ...] = (".git",)) -> dict[str, tuple[object, ...]]:
-    """Everything below `top`, links not followed: type, permissions, bytes or target."""
+    """Everything below `top`, links not followed: type, permissions, bytes or target. `skip`: paths left out, from `top`."""
     found: dict[str, tuple[object, ...]] = {}
-    for folder, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if os.path.relpath(os.path.join(folder, name), top) not in skip]
-        for name in [*folders, *files]:
-            path = os.path.join(folder, name)
-            status = os.lstat(path)
-            kind = stat.S_IFMT(status.st_mode)
-            key = os.path.relpath(path, top)
+    pending = [top]
+    while pending:
+        for path in sorted(pending.pop().iterdir()):
+            key = str(path.relative_to(top))
             if key in skip:
                 continue
+            status = path.lstat()
+            kind, mode = stat.S_IFMT(status.st_mode), stat.S_IMODE(status.st_mode)
             if stat.S_ISLNK(status.st_mode):
-                found[key] = (kind, os.readlink(path))
+                found[key] = (kind, str(path.readlink()))
             elif stat.S_ISREG(status.st_mode):
-                found[key] = (kind, stat.S_IMODE(status.st_mode), Path(path).read_bytes())
+                found[key] = (kind, mode, path.read_bytes())
             else:
-                found[key] = (kind, stat.S_IMODE(status.st_mode))
+                found[key] = (kind, mode)
+                if stat.S_ISDIR(status.st_mode):
+                    pending.append(path)
     return found
 
 

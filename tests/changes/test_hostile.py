@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +304,7 @@ def test_what_is_no_changes_log_is_refused_in_words(plain: Place, data: bytes, t
     assert told in errors[0], errors
 
 
-@pytest.mark.parametrize("field", [name for name in LOG])
+@pytest.mark.parametrize("field", list(LOG))
 def test_missing_required_fields_are_named(plain: Place, field: str) -> None:
     (plain.root / "log.json").write_text(json.dumps({k: v for k, v in LOG.items() if k != field}))
     assert refused(plain, "log.json") == [f"Changes log missing required field: {field}"]
@@ -377,24 +376,21 @@ def refused_quietly(place: Place, log: str) -> list[str]:
     return errors
 
 
-def deep(top: Path, levels: int) -> Iterator[None]:
+def nest(top: Path, levels: int) -> None:
     """Folders nested deeper than any recursion limit or PATH_MAX."""
-    here = os.getcwd()
-    try:
-        os.chdir(top)
-        for _ in range(levels):
-            os.mkdir("d" * 50)
-            os.chdir("d" * 50)
-        Path("leaf").write_text("x")
-        yield
-    finally:
-        os.chdir(here)
+    fd = os.open(top, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d" * 50, dir_fd=fd)
+        inner = os.open("d" * 50, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+    os.close(fd)
 
 
 def test_a_created_folder_deeper_than_any_stack_is_removed(plain: Place) -> None:
     (plain.root / "top").mkdir()
-    for _ in deep(plain.root / "top", 3000):
-        pass
+    nest(plain.root / "top", 3000)
     report = plain.rollback(plain.log(files_created=["top"]))
     assert report["errors"] == [] and report["files_deleted"] == 1
     assert not (plain.root / "top").exists()

@@ -21,6 +21,7 @@ from evolver.changes.model import BACKUPS, ChangesLog, Entry
 from evolver.changes.paths import RelativePath, relative, shown
 from evolver.changes.report import Builder
 from evolver.changes.vault import Kept, Vault
+from evolver.crash import crash_point
 from evolver.errors import GitError
 
 _TOP = relative(BACKUPS)
@@ -85,12 +86,10 @@ class Undo:
             covered=self.covered,
             timeout_ms=self.timeout_ms,
         )
-        commands.unstage()
-        self._revert_commits()
-        self._restore()
-        self._delete()
-        commands.revert()
-        self._clean()
+        steps = (commands.unstage, self._revert_commits, self._restore, self._delete, commands.revert, self._clean)
+        for step in steps:
+            step()
+            crash_point("changes.step")
 
     # ------------------------------------------------------------ git
 
@@ -260,6 +259,7 @@ class Undo:
             if not _TOP.holds(item.backup):
                 continue
             self._quietly(self.root.unlink, item.backup)
+            crash_point("changes.step")
             folders.update(_parents(item.backup))
         if self.log.recording is not None and self.exists(self.log.recording):
             self._quietly(self.root.remove_tree, self.log.recording)

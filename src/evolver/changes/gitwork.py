@@ -140,7 +140,8 @@ class Repository:
         self.abort(before)
         if conflicts:
             return Reverted(f"Merge conflict in {', '.join(conflicts[:NAMED])}", conflicts)
-        if b"nothing to commit" in done.out + done.err or b"nothing added to commit" in done.out + done.err:
+        if b"error:" not in done.err and b"fatal:" not in done.err:
+            # git has no word of its own for "nothing to commit": it prints a status, worded by what else lies about.
             return Reverted("nothing of it is left", empty=True)
         return Reverted(refusal_of(done))
 
