@@ -10,7 +10,7 @@ import pytest
 
 from evolver.definition import ScoreSection
 from evolver.model import StepResult
-from evolver.score import Measured, judge, read
+from evolver.score import Measured, judge, read, stamp, stamp
 
 
 def result(tmp_path: Path, text: str) -> StepResult:
@@ -32,15 +32,18 @@ def result(tmp_path: Path, text: str) -> StepResult:
     ],
 )
 def test_reading(tmp_path: Path, section: dict[str, str], text: str, value: str | None) -> None:
-    found = read(msgspec.convert({"validator": "v", **section}, ScoreSection), result(tmp_path, text), tmp_path, tmp_path)
+    found = read(msgspec.convert({"validator": "v", **section}, ScoreSection), result(tmp_path, text), (), ())
     assert found == (Decimal(value) if value is not None else None)
 
 
 def test_reading_a_file(tmp_path: Path) -> None:
     section = ScoreSection(validator="v", file="score.txt")
-    assert read(section, result(tmp_path, ""), tmp_path, tmp_path / "none") is None
+    files = (tmp_path / "none/score.txt", tmp_path / "score.txt")
+    before = tuple(stamp(path) for path in files)
+    assert read(section, result(tmp_path, ""), files, before) is None
     (tmp_path / "score.txt").write_text(" 42 \n")
-    assert read(section, result(tmp_path, ""), tmp_path, tmp_path / "none") == 42
+    assert read(section, result(tmp_path, ""), files, before) == 42
+    assert read(section, result(tmp_path, ""), files, tuple(stamp(path) for path in files)) is None  # it lay there
 
 
 @pytest.mark.parametrize(

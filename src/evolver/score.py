@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from stat import S_ISREG
 from statistics import median
 
 import msgspec
@@ -45,12 +46,16 @@ def _at(value: object, dotted: str) -> Decimal | None:
     return None if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)) else _decimal(str(value))
 
 
-def read(section: ScoreSection, result: StepResult, worktree: Path, step_dir: Path) -> Decimal | None:
-    """The score one run of the validator gave; None: it gave none."""
+def read(section: ScoreSection, result: StepResult, files: Sequence[Path], before: Sequence[object]) -> Decimal | None:
+    """The score one run of the validator gave; None: it gave none.
+
+    `files`: where the section's file may be, and `before` their stamps from before the run: a file that lies there
+    unchanged was written by somebody else, such as the agent.
+    """
     if section.file:
-        for base in (step_dir, worktree):
-            if (base / section.file).is_file():
-                return _decimal(_tail(base / section.file))
+        for path, old in zip(files, before, strict=True):
+            if (now := stamp(path)) is not None and now != old:
+                return _decimal(_tail(path))
         return None
     text = _tail(Path(result.log)) if result.log else result.tail
     if section.json:
@@ -70,6 +75,18 @@ def read(section: ScoreSection, result: StepResult, worktree: Path, step_dir: Pa
         if match:
             return _decimal(match[1] if match.groups() else match[0])
     return None
+
+
+Stamp = tuple[int, int, int, int]
+
+
+def stamp(path: Path) -> Stamp | None:
+    """Tells a file that was written from one that lay there: inode, times, size. None: no regular file."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size) if S_ISREG(found.st_mode) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import msgspec
 from evolver.context import RunContext
 from evolver.events.types import StepFinished, StepRunning, StepStarted
 from evolver.model import Judgement, StepContext, StepResult, Verdict
+from evolver.score import Stamp, stamp
 from evolver.spending import Meter
 from evolver.watching import watching
 
@@ -111,7 +112,7 @@ def run_codegen(run: RunContext, context: StepContext, guard: Callable[[], None]
     """One attempt by the loop's codegen. `cost_left` in USD: it is ended when it says that it has spent more."""
     definition = run.loaded.definition
     promise_file = run.workdir / definition.loop.promise_file if definition.loop.promise_file else None
-    before = _stamp(promise_file)
+    before = stamp(promise_file) if promise_file is not None else None
     meter = Meter(cost_left, run.interrupts.cancel, run.on_output) if cost_left is not None else None
     stopped: Callable[[], str] = lambda: ""  # noqa: E731
 
@@ -157,21 +158,12 @@ def run_codegen(run: RunContext, context: StepContext, guard: Callable[[], None]
     return CodegenStep(result, verdict, _promised(run, result, promise_file, before), bool(stopped()))
 
 
-def _stamp(path: Path | None) -> tuple[int, int, int] | None:
-    """What tells this attempt's promise file from one that a crashed run left behind."""
-    try:
-        found = path.stat() if path is not None else None
-    except OSError:
-        return None
-    return (found.st_ino, found.st_mtime_ns, found.st_size) if found is not None else None
-
-
-def _promised(run: RunContext, result: StepResult, path: Path | None, before: tuple[int, int, int] | None) -> bool:
+def _promised(run: RunContext, result: StepResult, path: Path | None, before: Stamp | None) -> bool:
     pattern = run.loaded.definition.loop.promise
     if not pattern:
         return False
     if path is not None:
-        if _stamp(path) in (None, before):
+        if stamp(path) in (None, before):
             return False
         with path.open("rb") as file:
             said = file.read(PROMISE_LIMIT).decode(errors="replace")

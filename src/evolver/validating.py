@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 from evolver import score as scoring
 from evolver.context import RunContext
 from evolver.definition import ValidatorSection
 from evolver.model import Judgement, StepContext, StepResult, Validator, Verdict
+from evolver.score import Stamp, stamp
 from evolver.stepping import run_step
 from evolver.steps.judge import judge
 from evolver.telling import text_path
@@ -34,6 +36,7 @@ class Validation:
         self.run, self.context, self.best, self.guard, self.kind = run, context, best, guard, kind
         self.reds = reds  # validators that did not pass before the attempt; None: not known
         self.failed: list[str] = []
+        self._stamp: tuple[Stamp | None, ...] = ()
         self.failing: StepResult | None = None
         self.score: Decimal | None = None
         self.tree_changed = False  # a formatter ran: the attempt must be looked at again
@@ -85,7 +88,16 @@ class Validation:
             known = "green before the attempt"
         return Verdict(verdict.judgement, f"{verdict.reason} ({known})", verdict.step)
 
+    @property
+    def _score_file(self) -> tuple[Path, ...]:
+        """Where the score's file may be, first choice first."""
+        wanted = self.run.loaded.definition.score
+        if wanted is None or not wanted.file:
+            return ()
+        return self.context.step_dir / wanted.file, self.run.workdir / wanted.file
+
     def _step(self, validator: Validator, section: ValidatorSection | None, attempt: int = 0) -> tuple[StepResult, Verdict]:
+        self._stamp = tuple(stamp(path) for path in self._score_file)
         return run_step(
             self.run,
             replace(self.context, repair_round=attempt),
@@ -104,7 +116,7 @@ class Validation:
             return None
         values, runs = [], 0
         while True:
-            value = scoring.read(wanted, result, self.run.workdir, self.context.step_dir)
+            value = scoring.read(wanted, result, self._score_file, self._stamp)
             if value is not None:
                 values.append(value)
             runs += 1
