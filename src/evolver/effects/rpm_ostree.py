@@ -3,6 +3,10 @@
 That command swaps deployments: run when nothing has changed, or twice, it moves the host to a deployment nobody asked for. So
 it runs only when the default deployment is another one than before the action, at most once for an action, and it counts as
 done only when the default afterwards is the earlier one.
+
+Where it would lead is known beforehand. A booted host stages what it deploys, and rpm-ostree refuses to roll back from a staged
+deployment; and where there is a deployment older than the booted one, it goes to that one. In both cases the way back to the
+booted deployment is to drop the pending one.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ import msgspec
 from evolver.effects.host import Host
 from evolver.effects.spec import ActionSpec, Arguments, Recorded, RollbackSpec, Undoing, Undone, UndoneKind
 
-REF = "rpm-ostree rollback"
+ROLL_BACK = ("rpm-ostree", "rollback")
+DROP_PENDING = ("rpm-ostree", "cleanup", "--pending")
+REF = " ".join(ROLL_BACK)
 _POLL_SECONDS = 0.5
 
 
@@ -24,6 +30,8 @@ class _Deployment(msgspec.Struct, frozen=True):
     id: str = ""
     osname: str = ""
     serial: int = 0
+    booted: bool = False
+    staged: bool = False
 
     @property
     def name(self) -> str:
@@ -70,30 +78,51 @@ def _record(host: Host, args: Mapping[str, str], earlier: Sequence[Mapping[str, 
     return Recorded({"default": default, "origin": earlier[0]["origin"] if earlier else default})
 
 
+def _rolls_back_to(deployments: tuple[_Deployment, ...]) -> str:
+    """The default after `rpm-ostree rollback`; the empty string where it refuses."""
+    booted = next((n for n, deployment in enumerate(deployments) if deployment.booted), None)
+    after = (booted if booted is not None else 0) + 1
+    pending = booted is None or booted > 0
+    if pending and deployments[0].staged:
+        return ""
+    if after < len(deployments):
+        return deployments[after].name
+    return deployments[booted].name if booted else ""
+
+
+def _way_back(deployments: tuple[_Deployment, ...], wanted: set[str]) -> tuple[str, ...]:
+    """The command that makes the earlier deployment the default; empty when there is none."""
+    if _rolls_back_to(deployments) in wanted:
+        return ROLL_BACK
+    dropped = next((deployment.name for deployment in deployments if deployment.booted), "")
+    return DROP_PENDING if dropped in wanted else ()
+
+
 def _undo(host: Host, undoing: Undoing) -> Undone:
     before = _status(host)
     if isinstance(before, str):
         return Undone(UndoneKind.FAILED, before)
-    wanted = {undoing.recorded["default"], undoing.recorded["origin"]}
+    earlier = undoing.recorded["default"]
+    wanted = {earlier, undoing.recorded["origin"]}
     now = before.deployments[0].name
     if now in wanted:
         return Undone(UndoneKind.UNCHANGED, f"the default deployment is {now}, as before")
     if undoing.begun:
-        return Undone(
-            UndoneKind.FAILED, f"a rollback was begun by a run that died, the default is {now}; it is not run twice", REF
-        )
-    if not wanted & {deployment.name for deployment in before.deployments}:
-        return Undone(UndoneKind.FAILED, f"the earlier deployment {undoing.recorded['default']} is gone; the default is {now}")
-    problem = host.act(("rpm-ostree", "rollback"))
+        return Undone(UndoneKind.FAILED, f"a rollback was begun by a run that died, the default is {now}; it is not run twice")
+    command = _way_back(before.deployments, wanted)
+    if not command:
+        return Undone(UndoneKind.FAILED, f"the default is {now}, and no rollback leads back to {earlier}; none was run")
+    ref = " ".join(command)
+    problem = host.act(command)
     if problem:
-        return Undone(UndoneKind.FAILED, problem, REF)
+        return Undone(UndoneKind.FAILED, problem, ref)
     after = _status(host)
     if isinstance(after, str):
-        return Undone(UndoneKind.FAILED, after, REF)
+        return Undone(UndoneKind.FAILED, after, ref)
     reached = after.deployments[0].name
     if reached not in wanted:
-        return Undone(UndoneKind.FAILED, f"it ran, but the default is {reached}, not {undoing.recorded['default']}", REF)
-    return Undone(UndoneKind.DONE, f"the default deployment is {reached} again", REF)
+        return Undone(UndoneKind.FAILED, f"it ran, but the default is {reached}, not {earlier}", ref)
+    return Undone(UndoneKind.DONE, f"the default deployment is {reached} again", ref)
 
 
 ROLLBACK = RollbackSpec(ref=REF, record=_record, undo=_undo)
