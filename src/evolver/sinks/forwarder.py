@@ -91,13 +91,14 @@ class _Worker(threading.Thread):
         self._file = log.path.with_name("sinks") / f"{log.path.stem}.{sink.name}.json"
         cursor = self._load() if sink.replay else None
         head = log.head
-        if cursor is not None and (head is None or cursor.log == head.log):
-            place: Place | None = cursor.place
+        if cursor is not None and (head is None or cursor.log in (head.log, "")):
+            place = cursor.place
         elif head is not None:  # a sink that is new starts with what happens now, and remembers that it did
             place = Place(sequence=head.sequence, hash=head.hash, offset=head.stamp.size)
             self._save(place)
         else:
-            place = None
+            place = Place(sequence=0, hash="", offset=0)
+            self._save(place)
         self._tailer = Tailer(log.path, place=place)
         self._opened: EventSink | None = None
 
@@ -140,9 +141,7 @@ class _Worker(threading.Thread):
         seen = 0
         for record in self._new():
             seen += 1
-            if self.sink.wants(record.envelope):
-                self._deliver(record)
-            if self._abandoned.is_set():
+            if self.sink.wants(record.envelope) and not self._deliver(record):
                 return seen
             self._save(Place(sequence=record.envelope.sequence, hash=record.envelope.hash, offset=self._tailer.offset))
         return seen
@@ -154,14 +153,14 @@ class _Worker(threading.Thread):
             self._last_error = f"the stream cannot be read: {error.strerror}"
             self._abandoned.wait(FIRST_WAIT_S)
 
-    def _deliver(self, record: Record) -> None:
-        """Until it is taken, refused for good, tried often enough, or the run is over and so is our time."""
+    def _deliver(self, record: Record) -> bool:
+        """Until it is taken, refused for good, or tried often enough. False: the run is over and so is our time."""
         policy = tenacity.Retrying(retry=_may_help, wait=self._pause, stop=self._enough, sleep=self._sleep, reraise=True)
         try:
             policy(self._once, record)
         except SinkError as error:
             if self._abandoned.is_set():
-                return
+                return False
             self._drop(record, str(error))
             if isinstance(error, GoneError):
                 raise
@@ -169,9 +168,12 @@ class _Worker(threading.Thread):
             self._last_error = ""
             if self._dropped:
                 self._tell_gap()
+        return True
 
     def _once(self, record: Record) -> None:
         try:
+            if self._abandoned.is_set():
+                raise SinkError("the run is over")
             if self._opened is None:
                 self._opened = self.sink.open()
             self._opened.deliver(record)
@@ -183,7 +185,7 @@ class _Worker(threading.Thread):
         error = state.outcome.exception() if state.outcome is not None else None
         if isinstance(error, SinkError) and error.retry_after_ms is not None:
             return min(error.retry_after_ms / 1000, 60.0)
-        wait = tenacity.wait_exponential_jitter(initial=FIRST_WAIT_S, max=LONGEST_WAIT_S, jitter=FIRST_WAIT_S)
+        wait = tenacity.wait_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S) + tenacity.wait_random(0, FIRST_WAIT_S)
         return float(wait(state))
 
     def _enough(self, state: tenacity.RetryCallState) -> bool:
@@ -225,12 +227,11 @@ class _Worker(threading.Thread):
 
     def _save(self, place: Place) -> None:
         head = self._log.head
-        if head is None:
-            return
+        log = head.log if head is not None else ""  # "": there was no log yet
         fresh = Path(f"{self._file}.new")
         try:
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            fresh.write_bytes(msgspec.json.encode(Cursor(log=head.log, place=place)))
+            fresh.write_bytes(msgspec.json.encode(Cursor(log=log, place=place)))
             fresh.replace(self._file)
         except OSError as error:  # it will be handed over twice: at least once is what is promised
             self._last_error = f"its cursor cannot be kept: {error.strerror}"

@@ -1,7 +1,7 @@
 """Events as RFC 5424 messages: TCP with octet counting (RFC 6587), UDP (RFC 5426), TLS (RFC 5425).
 
 Syslog acknowledges nothing. Over TCP an event counts as taken when the peer's kernel has acknowledged its bytes and the
-connection still stands a moment later; a receiver that dies in that moment may lose it.
+connection was not reset a moment later; a receiver that dies in that moment may lose it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class SyslogSink:
             if self._protocol == "udp":
                 self._socket.send(data)
                 return
-            self._check_alive(self._socket)
+            if self._said_goodbye(self._socket):  # writing would seem to succeed once more
+                self.close()
+                self._socket = self._connect()
             self._socket.sendall(b"%d " % len(data) + data)
             self._wait_for_the_peer(self._socket)
         except OSError as error:
@@ -84,11 +86,10 @@ class SyslogSink:
             return ssl.create_default_context().wrap_socket(connected, server_hostname=self._address[0])
         return connected
 
-    def _check_alive(self, connected: socket.socket) -> None:
-        """A syslog server never talks: something to read is its goodbye. Writing to it would seem to succeed once more."""
+    def _said_goodbye(self, connected: socket.socket) -> bool:
+        """Whether the other side closed in order; a syslog server never talks. Raise `OSError` when it broke off."""
         readable, _, _ = select.select([connected], [], [], 0)
-        if readable and not connected.recv(1024):
-            raise ConnectionResetError("closed by the other side")
+        return bool(readable) and not connected.recv(1024)
 
     def _wait_for_the_peer(self, connected: socket.socket) -> None:
         deadline = time.monotonic() + TIMEOUT_S
@@ -97,7 +98,9 @@ class SyslogSink:
                 raise TimeoutError("the other side takes nothing")
             time.sleep(0.001)
         time.sleep(SETTLE_S)
-        self._check_alive(connected)
+        if self._said_goodbye(connected):
+            # In order, and not by a reset: a kernel whose program left bytes unread resets, so ours were read.
+            self.close()
 
     def _unacknowledged(self, connected: socket.socket) -> int:
         try:
