@@ -10,7 +10,7 @@ import pytest
 
 from evolver.definition import ScoreSection
 from evolver.model import StepResult
-from evolver.score import Measured, judge, read, stamp, stamp
+from evolver.score import Measured, judge, read, stamp
 
 
 def result(tmp_path: Path, text: str) -> StepResult:
