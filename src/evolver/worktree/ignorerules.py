@@ -18,14 +18,15 @@ LONGEST = 3900  # bytes of a path that git can be asked about
 def ask(git: Git, paths: Iterable[str]) -> frozenset[str]:
     """Those of `paths` that git ignores, whether they are in an index or not."""
     raw = [os.fsencode(p) for p in paths]
-    data = b"".join(p + b"\0" for p in raw if len(p) < LONGEST)  # git cannot name longer ones (hazard 40)
+    # `check-ignore` refuses literal pathspecs; behind `./` nothing in a name is taken for pathspec magic (hazard 41).
+    data = b"".join(b"./" + p + b"\0" for p in raw if len(p) < LONGEST)  # git cannot name longer ones (hazard 40)
     if not data:
         return frozenset()
     args = ("check-ignore", "--no-index", "--stdin", "-z")
-    done = git.run(*args, input=data, check=False)
+    done = git.run(*args, input=data, env={"GIT_LITERAL_PATHSPECS": "0"}, check=False)
     if done.code not in (0, 1):
         raise failure(args, done)
-    return frozenset(os.fsdecode(p) for p in done.fields())
+    return frozenset(os.fsdecode(p.removeprefix(b"./")) for p in done.fields())
 
 
 def ignored_now(git: Git, now: Tree, added: list[str]) -> frozenset[str]:
