@@ -6,11 +6,11 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
 from evolver import definition, errors, settings
 from evolver.events import types
@@ -23,7 +23,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").strip()
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -197,7 +197,7 @@ def exit_codes() -> str:
 
 
 def _command(command: TyperGroup | TyperCommand, path: str) -> Iterator[str]:
-    context = typer.Context(command, info_name=path)
+    context = typer.Context(command, info_name=path, terminal_width=100, max_content_width=100)
     if isinstance(command, TyperGroup):
         for name in sorted(command.list_commands(context)):
             child = command.get_command(context, name)
@@ -205,24 +205,13 @@ def _command(command: TyperGroup | TyperCommand, path: str) -> Iterator[str]:
                 yield from _command(child, f"{path} {name}")
         return
     yield f"## `{path}`\n"
-    yield inspect.cleandoc(command.help or "").replace("\b\n", "") + "\n"
-    yield f"```text\n{path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
-    rows = []
-    for parameter in command.params:
-        if isinstance(parameter, TyperOption) and not parameter.hidden:
-            names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
-            metavar = "" if parameter.is_flag or parameter.count else f" `{parameter.make_metavar(context)}`"
-            rows.append((names + metavar, parameter.help or ""))
-        elif isinstance(parameter, TyperArgument) and parameter.help:
-            rows.append((f"`{parameter.make_metavar(context)}`", parameter.help))
-    if rows:
-        yield _table(("option", "meaning"), rows)
+    yield f"```text\n{command.get_help(context).rstrip()}\n```\n"
 
 
 def cli() -> str:
-    from evolver.cli import app
+    from evolver.cli.app import build
 
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(build())
     assert isinstance(command, TyperGroup)
     return "\n".join(["# Command line\n", NOTE, *_command(command, "evolver")])
 
