@@ -85,7 +85,8 @@ def unified_diff(git: Git, pre_ref: str, tree: str, max_bytes: int) -> str:
     if not tree:
         return ""
     args = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", pre_ref, tree)
-    process = git.start(*args).proc
+    running = git.start(*args)  # GitPython ends the process when this object is dropped
+    process = running.proc
     data = process.stdout.read(max_bytes + 1)
     process.stdout.close()
     process.stderr.close()
