@@ -108,7 +108,7 @@ def deletes(evidence: Evidence) -> str | None:
 def binary(evidence: Evidence) -> str | None:
     if evidence.section.allow_binary:
         return None
-    hit = re.findall(r"^Binary files .* and (.*) differ$", evidence.diff, re.MULTILINE)
+    hit = [name.removeprefix("b/") for name in re.findall(r"^Binary files .* and (.*) differ$", evidence.diff, re.MULTILINE)]
     return f"guard: binary files changed: {', '.join(hit[:5])}" if hit else None
 
 
