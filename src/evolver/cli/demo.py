@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +34,7 @@ def demo(
 
     root = scratch(directory)
     make_repository(root)
-    planned = plan(root, name="demo")
+    planned = plan(root, name="demo", env=_environment())
     if not quiet:
         print(f"A scratch repository: {root}", flush=True)
     with (
@@ -46,16 +49,23 @@ def demo(
     if run is not None:
         out.print()
         print_run(run, out)
-    cd = f"cd {root}"
+    command = "evolver" if shutil.which("evolver") else shlex.quote(str(Path(sys.argv[0]).absolute()))
     for line in (
         "",
         f"Events   {events}",
-        f"Try      {cd} && git log --oneline",
-        f"         {cd} && evolver show 1",
-        f"         {cd} && evolver audit verify",
-        f"         {cd} && evolver report -o report.html",
-        f"         {cd} && evolver run demo --rollback stash   # keep what fails",
+        f"Try      cd {shlex.quote(str(root))}",
+        "         git log --oneline",
+        f"         {command} show 1",
+        f"         {command} audit verify",
+        f"         {command} report -o report.html",
+        f"         {command} run demo --rollback stash   # keep what fails as stash entries",
     ):
         out.print(line, soft_wrap=True)
     sys.stdout.flush()
     raise typer.Exit(int(report.exit_code))
+
+
+def _environment() -> dict[str, str]:
+    """Without the settings a person made for their own loops: the demo shows the demo's."""
+    kept = {"EVOLVER_STATE_DIR", "EVOLVER_DEBUG", "EVOLVER_CRASH_AT"}
+    return {name: value for name, value in os.environ.items() if not name.startswith("EVOLVER_") or name in kept}

@@ -22,8 +22,10 @@ def describe(envelope: Envelope) -> str:
         case ev.BaselineValidated():
             return f"baseline: {'red: ' + words.one_line(event.reason) if event.red else 'green'}"
         case ev.StepFinished() if number:
-            reason = words.one_line(event.reason, 160)
-            return f"[{number}] {words.one_line(event.name)}: {event.judgement} ({reason}, {words.took(event.duration_ms)})"
+            name = words.one_line(event.name)
+            reason = words.one_line(event.reason, 160).removeprefix(f"{name}: ")
+            told = words.took(event.duration_ms) if event.judgement == "pass" else f"{reason}, {words.took(event.duration_ms)}"
+            return f"[{number}] {name}: {event.judgement} ({told})"
         case ev.IterationAccepted():
             score = f", score {event.score}" if event.score else ""
             changed = f"{words.plural(event.paths_total, 'file')} +{event.insertions} -{event.deletions}"
