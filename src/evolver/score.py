@@ -103,6 +103,10 @@ class Measured:
         return cls(middle, median([abs(v - middle) for v in values]), len(values))
 
 
+def _plain(value: Decimal) -> str:
+    return format(value.normalize(), "f")
+
+
 def better(section: ScoreSection) -> Callable[[Decimal, Decimal], bool]:
     return (lambda a, b: a > b) if section.direction == "higher" else (lambda a, b: a < b)
 
@@ -117,5 +121,5 @@ def judge(section: ScoreSection, measured: Measured | None, best: Decimal | None
     needed = max(Decimal(section.min_delta), measured.noise)
     if gain > 0 and gain >= Decimal(section.min_delta) and gain > measured.noise:
         return None
-    beyond = f", {needed} was needed (noise {measured.noise} over {measured.runs} runs)" if needed else ""
+    beyond = f", {_plain(needed)} was needed (noise {_plain(measured.noise)} over {measured.runs} runs)" if needed else ""
     return f"score: {measured.value} against best {best} is no improvement{beyond}"

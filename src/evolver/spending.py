@@ -44,7 +44,7 @@ def _usd(text: str) -> Decimal:
 
 
 class Meter:
-    """Adds up what goes by in a step's output, and calls `over` once when `limit` is reached."""
+    """Adds up what goes by in a step's output, and calls `over` once when that is more than `limit`."""
 
     def __init__(self, limit: Decimal, over: Callable[[], None], then: Callable[[bytes], None] | None) -> None:
         self.limit, self.spent, self.exceeded = limit, Decimal(0), False
@@ -58,6 +58,6 @@ class Meter:
         self._line = rest if len(rest) <= LINE_LIMIT else b""
         for line in lines:
             self.spent += cost_in(line)
-        if self.spent >= self.limit and not self.exceeded:
+        if self.spent > self.limit and not self.exceeded:
             self.exceeded = True
             self._over()

@@ -74,11 +74,12 @@ def test_a_promise_file_written_by_the_attempt_ends_the_run(bench: Bench) -> Non
 
 def test_a_leftover_done_file_of_a_crashed_run_does_not_end_the_next(bench: Bench) -> None:
     bench.write(".gitignore", "done\n")
-    loop(bench, "echo $EVOLVER_ITERATION >> app.txt; [ -e once ] || echo yes > done", more=FILE, iters=2)
+    once = bench.root.parent / "once"
+    loop(bench, f"echo $EVOLVER_ITERATION >> app.txt; [ -e {once} ] || echo yes > done", more=FILE, iters=2)
     crashed = bench.evolver("run", env={"EVOLVER_CRASH_AT": "iteration.codegen_done"})
     assert crashed.code == -9
     assert (bench.root / "done").exists()
-    bench.write("once", "")  # from here on the agent promises nothing
+    once.touch()  # from here on the agent promises nothing
     bench.evolver("run", exit=0)
     assert stopped(bench) == ("max_iterations", 2)
 
