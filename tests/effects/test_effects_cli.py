@@ -15,6 +15,7 @@ from support import Done, Repo
 
 from . import test_effects_alembic as alembic
 from .sysroot import BRANCH, ENV, OSNAME, WHY_NOT, Sysroot
+from .test_effects_rpm_ostree import Host
 
 
 class Loop:
@@ -355,3 +356,75 @@ def test_in_a_real_ostree_sysroot_the_earlier_deployment_is_the_default_again(lo
         assert done.code == 1, done.text
         assert sysroot.deployments() == before and sysroot.boots() == sysroot.v2
     assert loop.restored()
+
+
+@pytest.mark.parametrize("kind", ["booted, nothing older", "booted, stages"])
+def test_rpm_ostree_by_its_exact_argv_through_a_stand_in(loop: Loop, tmp_path: Path, kind: str) -> None:
+    host = Host(tmp_path, loop.repo, kind)
+    effect = '[[effect]]\nname = "vim"\naction = "InstallPackages"\nwhen = "before_validate"\nargs = { packages = "vim" }'
+    loop.write(effect, validate="false", extra=LISTED)
+    done = loop.run()
+    assert done.code == 1, done.text
+    assert host.ran == [["rpm-ostree", "install", "--idempotent", "vim"], host.undo] and host.default == 5
+    loop.repo.env["RPM_OSTREE_FAIL"] = "depsolve"
+    done = loop.run()
+    assert done.code == 1, done.text
+    assert host.backs == [host.undo] and host.default == 5
+    assert loop.restored()
+
+
+# ---------------------------------------------------------------- with the rest of an iteration
+
+GENERATE = '[[effect]]\nname = "gen"\naction = "git-worktree"\nwhen = "before_validate"\nrun = "cat new.txt > generated.txt{0}"'
+
+
+def test_what_a_generator_wrote_is_validated_and_committed(loop: Loop) -> None:
+    loop.write(GENERATE.format(""), validate="test -e generated.txt")
+    done = loop.run()
+    assert done.code == 0, done.text
+    assert loop.repo.sh("git show --name-only --format= HEAD").split() == ["generated.txt", "new.txt", "src/a.py"]
+    assert loop.repo.sh("git status --porcelain") == ""
+
+
+def test_a_generator_that_fails_leaves_the_attempt_alone_in_the_stash(loop: Loop) -> None:
+    loop.write(GENERATE.format("; exit 1"))
+    done = loop.run("--rollback", "stash")
+    assert done.code == 1, done.text
+    assert loop.restored()
+    stashed = loop.repo.sh("git stash show -u --name-only").split()
+    assert "new.txt" in stashed and "generated.txt" not in stashed
+
+
+def test_before_a_repair_round_effects_are_taken_back(loop: Loop) -> None:
+    """The first attempt is judged bad, the repair good; each round runs on a world without the other's effect."""
+    loop.write(loop.effect("a", when="before_validate"), validate="test $(grep -c agent src/a.py) = 2", extra=LISTED)
+    text = (loop.repo.root / "loops/default.toml").read_text()
+    (loop.repo.root / "loops/default.toml").write_text(text.replace("[codegen]", "[codegen]\nrepairs = 1"))
+    loop.repo.sh("git commit -qam repairs")
+    done = loop.run()
+    assert done.code == 0, done.text
+    assert loop.lines() == ["do a", "undo a with the attempt", "do a"]
+
+
+def test_a_repair_round_is_told_what_the_effect_printed(loop: Loop) -> None:
+    effect = '[[effect]]\nname = "a"\nrun = "echo the-reason; exit 1"\nundo = "true"\nwhen = "before_validate"'
+    loop.write(effect, extra=LISTED)
+    text = (loop.repo.root / "loops/default.toml").read_text()
+    told = f'command = "cat \\"$EVOLVER_LAST_FAILURE\\" >> {loop.ledger}; echo agent >> src/a.py"'
+    text = text.replace('command = "echo agent >> src/a.py; echo new > new.txt"', told)
+    (loop.repo.root / "loops/default.toml").write_text(text)
+    loop.repo.sh("git commit -qam told")
+    loop.run("--max-iters", "2")
+    assert "the-reason" in loop.ledger.read_text()
+    assert "the-reason" not in loop.repo.log.read_text()
+
+
+def test_approval_and_effects_with_the_stream_elsewhere(loop: Loop, tmp_path: Path) -> None:
+    loop.repo.env["EVOLVER_EVENTS"] = str(tmp_path / "elsewhere/events.jsonl")
+    (tmp_path / "elsewhere").mkdir()
+    loop.write(loop.effect("a", when="before_validate"), validate="false")
+    assert loop.run().code == 5
+    loop.approve()
+    assert loop.run(crash="effect.succeeded").code == -signal.SIGKILL
+    assert loop.run().code == 1
+    assert [line.split()[0] for line in loop.lines()] == ["do", "undo", "do", "undo"]

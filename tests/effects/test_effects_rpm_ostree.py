@@ -12,6 +12,7 @@ import pytest
 
 from evolver.definition import EffectSection
 from evolver.durations import Duration
+from support import Repo
 
 from .conftest import World
 from .rpm_ostree_standin import deployment
@@ -34,7 +35,7 @@ KINDS = {
 class Host:
     """A host whose default is deployment 5."""
 
-    def __init__(self, folder: Path, world: World, kind: str = "booted, nothing older") -> None:
+    def __init__(self, folder: Path, world: World | Repo, kind: str = "booted, nothing older") -> None:
         deployments, staging, self.undo = KINDS[kind]
         self.state = folder / "host.json"
         self.state.write_text(json.dumps({"deployments": deployments, "transaction": None, "staging": staging}))
@@ -43,7 +44,8 @@ class Host:
         standin = Path(__file__).with_name("rpm_ostree_standin.py")
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{standin}" "$@"\n')
         program.chmod(0o755)
-        world.env |= {"PATH": f"{program.parent}:{world.env['PATH']}", "RPM_OSTREE_STATE": str(self.state)}
+        path = f"{program.parent}:{world.env.get('PATH', os.environ['PATH'])}"
+        world.env |= {"PATH": path, "RPM_OSTREE_STATE": str(self.state)}
 
     @property
     def deployments(self) -> list[int]:
