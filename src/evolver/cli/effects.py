@@ -32,7 +32,7 @@ APPROVE_EPILOG = """Examples:
 FOOTNOTE = "rollback yes: evolver reverts the action by itself when it fails, or when its iteration is rejected later. no: it never does."
 
 Where = Annotated[Path, typer.Option("-C", help="Work in this folder's worktree.", show_default=False)]
-LoopName = Annotated[str | None, typer.Argument(metavar="[LOOP]", help="A loop, named as for `run`.", show_default=False)]
+LoopName = Annotated[str | None, typer.Argument(metavar="LOOP", help="A loop, named as for `run`.", show_default=False)]
 
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
