@@ -30,6 +30,7 @@ def write_loop(repo: Repo, text: str) -> None:
     repo.sh("git add -A && git commit -qm loop")
 
 
+GOOD = json.dumps({"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "usage": {}})
 AGENT = '[loop]\ngoal = "Go"\n[codegen]\nagent = "claude"\nprompt = "task.md"\n[[validator]]\nname = "v"\ncommand = "true"\n'
 
 
@@ -63,7 +64,7 @@ def test_prompt_prints_what_the_first_iteration_sends(repo: Repo) -> None:
 
 
 def test_prompt_and_the_agent_get_the_same(repo: Repo, tmp_path: Path) -> None:
-    fake_agent(repo, tmp_path, "claude", f"cat > {tmp_path}/got; exit 1")
+    fake_agent(repo, tmp_path, "claude", f"cat > {tmp_path}/got; echo '{GOOD}'")
     write_loop(repo, AGENT.replace('prompt = "task.md"\n', ""))
     shown = repo.evolver("prompt").out
     repo.evolver("run", "--max-iters", "1")
@@ -71,8 +72,7 @@ def test_prompt_and_the_agent_get_the_same(repo: Repo, tmp_path: Path) -> None:
 
 
 def test_what_failed_stands_in_the_next_prompt_and_in_prompt_last(repo: Repo, tmp_path: Path) -> None:
-    good = json.dumps({"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "usage": {}})
-    fake_agent(repo, tmp_path, "claude", f"cat > {tmp_path}/got.$EVOLVER_ITERATION; echo z >> src/a.py; echo '{good}'")
+    fake_agent(repo, tmp_path, "claude", f"cat > {tmp_path}/got.$EVOLVER_ITERATION; echo z >> src/a.py; echo '{GOOD}'")
     text = AGENT.replace('prompt = "task.md"\n', "").replace('"true"', '"echo the very reason; exit 3"')
     write_loop(repo, text)
     assert repo.evolver("run", "--max-iters", "2").code == 1
@@ -143,11 +143,10 @@ def test_a_rate_limit_is_no_iteration(repo: Repo, tmp_path: Path) -> None:
     limited = json.dumps(
         {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 429, "result": "retry in 10ms"}
     )
-    good = json.dumps({"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "usage": {}})
     script = f"""
 echo x >> {tmp_path}/calls
 if [ $(wc -l < {tmp_path}/calls) -le 1 ]; then echo '{limited}'; exit 1; fi
-echo z >> src/a.py; echo '{good}'"""
+echo z >> src/a.py; echo '{GOOD}'"""
     fake_agent(repo, tmp_path, "claude", script)
     write_loop(repo, AGENT.replace('prompt = "task.md"\n', "") + "[breaker]\ninconclusive = 1\nrejections = 1\n")
     done = repo.evolver("run", "--max-iters", "1")
