@@ -100,7 +100,7 @@ def find_commit(repository: Repository, iteration: Accepted) -> str:
 def with_trailer(repository: Repository, key: str, value: str) -> list[str]:
     """Commits in HEAD's history with exactly this trailer, newest first."""
     shape = f"--format=%H%x01%(trailers:key={key},valueonly,unfold,separator=%x02)"
-    done = repository.git.run("log", "-z", "--fixed-strings", f"--grep={key}: {value}", shape, "HEAD")
+    done = repository.git.run("log", "--no-show-signature", "-z", "--fixed-strings", f"--grep={key}: {value}", shape, "HEAD")
     found = []
     for record in done.fields():
         commit, _, values = record.decode("utf-8", "replace").partition("\x01")
@@ -124,7 +124,7 @@ def _as_one(repository: Repository, iteration: Accepted, commit: str) -> str:
 
 
 def _message(repository: Repository, iteration: Accepted, commit: str) -> bytes:
-    subject = repository.git.text("log", "-1", "--format=%s", commit)
+    subject = repository.git.text("log", "--no-show-signature", "-1", "--format=%s", commit)
     return (
         f'Revert "{subject}"\n\n'
         f"This reverts commit {commit},\nwhich accepted iteration {iteration.iteration_id}.\n\n"

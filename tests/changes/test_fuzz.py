@@ -273,6 +273,7 @@ def test_mutated_logs_in_a_real_repository(repo: Place) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 @given(log=LOGS)
 @settings(max_examples=10_000, deadline=None, suppress_health_check=QUIET)
 def test_10000_generated_logs(tmp_path: Path, log: Any) -> None:
@@ -280,5 +281,6 @@ def test_10000_generated_logs(tmp_path: Path, log: Any) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_10000_mutated_logs(tmp_path: Path) -> None:
     mutate_many(tmp_path, 10_000, seed=random.SystemRandom().randrange(1 << 30))

@@ -438,3 +438,40 @@ def test_another_filesystem_is_not_entered(plain: Place) -> None:
         assert (plain.root / "d/mnt/other").exists()
     finally:
         subprocess.run(["umount", str(plain.root / "d/mnt")], check=True)
+
+
+def test_a_folder_with_a_repository_in_it_is_left_to_a_person(plain: Place) -> None:
+    plain.write("vendor/a", "x")
+    plain.sh("git init -q vendor/lib/inner && mkdir -p dist && touch dist/.git")
+    before = snapshot(plain.root)
+    report = plain.rollback(plain.log(files_created=["vendor"], commands_executed=["pnpm build"]))
+    assert report["errors"] == [
+        "Failed to delete vendor: holds a git repository; remove it by hand",
+        "Failed to revert command pnpm build: dist/: holds a git repository; remove it by hand",
+    ]
+    assert {k: v for k, v in snapshot(plain.root).items() if k != ".bug-changes.json"} == before
+
+
+def test_a_root_inside_a_git_folder_is_refused(repo: Place) -> None:
+    repo.log(".git/log.json", files_created=["config"])
+    repo.git("init", "-q", "--bare", "bare")
+    repo.log("bare/log.json", files_created=["config"])
+    for log in (".git/log.json", "bare/log.json"):
+        (error,) = refused_quietly(repo, log)
+        assert error.startswith("Refused root: is a git folder, or inside one")
+    assert (repo.root / ".git/config").exists() and (repo.root / "bare/config").exists()
+
+
+def test_a_sparse_giant_is_not_copied(plain: Place) -> None:
+    plain.write("f", "mine\n")
+    plain.write(".rollback/f", "")
+    os.truncate(plain.root / ".rollback/f", 5 << 40)
+    report = plain.rollback(plain.log(files_modified=[GOOD]))
+    assert report["errors"] == ["Failed to restore f: backup .rollback/f: is larger than 1073741824 bytes"]
+    assert plain.read("f") == "mine\n"
+
+
+def test_created_dirs_that_hold_nothing_created_are_refused(plain: Place) -> None:
+    (plain.root / "empty").mkdir()
+    (error,) = refused(plain, plain.log(metadata={"evolver": {"created_dirs": ["empty"]}}))
+    assert error == "Refused metadata.evolver.created_dirs: holds nothing of files_created: 'empty'"

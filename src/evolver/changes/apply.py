@@ -20,6 +20,7 @@ from evolver.changes.gitwork import Repository
 from evolver.changes.model import BACKUPS, ChangesLog, Entry
 from evolver.changes.paths import RelativePath, relative, shown
 from evolver.changes.report import Builder
+from evolver.changes.trees import UnsafePathError
 from evolver.changes.vault import Kept, Vault
 from evolver.crash import crash_point
 from evolver.errors import GitError
@@ -54,10 +55,15 @@ class Undo:
 
     def read_backups(self) -> None:
         """Into the vault, each checked. A file whose backup is missing is never touched."""
+        read: dict[tuple[bytes, ...], Kept] = {}
         for item in self.log.modified:
             try:
-                with self.root.open_regular(item.backup) as fd:
-                    kept = self.vault.keep(fd)
+                kept = read.get(item.backup.names)
+                if kept is None:
+                    with self.root.open_regular(item.backup) as fd:
+                        if os.fstat(fd).st_nlink > 1:  # linked since the check: it may be a file of anywhere
+                            raise UnsafePathError("has other hard links")
+                        kept = read[item.backup.names] = self.vault.keep(fd)
             except FileNotFoundError:
                 self.report.warn("files", f"Backup not found: {item.backup.shown} (file not restored)")
             except OSError as error:
@@ -158,7 +164,7 @@ class Undo:
             if kept is None:
                 continue
             try:
-                self.root.write(item.path, self.vault.chunks(kept), item.mode, fallback=kept.mode, scratch=_TOP)
+                self.root.write(item.path, self.vault.chunks(kept), item.mode, fallback=kept.mode, scratch=_TOP, sync=False)
             except OSError as error:
                 self.report.error("files", f"Failed to restore {item.path.shown}: {error.strerror}")
             else:
@@ -194,7 +200,11 @@ class Undo:
             self.root.remove_empty(path)
 
     def _edited(self) -> frozenset[bytes] | None:
-        return self.repository.edited() if self.repository is not None else frozenset()
+        """Every path that has, or holds, uncommitted edits of a tracked file. None: git cannot tell."""
+        edited = self.repository.edited() if self.repository is not None else frozenset()
+        if edited is None:
+            return None
+        return frozenset(name[:at] for name in edited for at in (*_slashes(name), len(name)))
 
     def _reason_to_keep(self, path: RelativePath, edited: frozenset[bytes] | None) -> str:
         """A log can call anything "created". What it restores, what it needs, and work that no commit has are never deleted."""
@@ -202,10 +212,8 @@ class Undo:
             return "it is, or holds, the log, a backup or a restored file"
         if edited is None:
             return "git could not say whether it has uncommitted edits"
-        if self.repository is not None:
-            full = self.repository.full(path)
-            if full in edited or any(name.startswith(full + b"/") for name in edited):
-                return "git tracks it and it has uncommitted edits"
+        if self.repository is not None and self.repository.full(path) in edited:
+            return "git tracks it and it has uncommitted edits"
         return ""
 
     def _remove(self, path: RelativePath, status: os.stat_result, *, tree: bool) -> None:
@@ -255,6 +263,8 @@ class Undo:
     def remove_backups(self) -> None:
         """Only this log's own: other phases keep theirs in the same folder. Backups elsewhere stay where they are."""
         folders: set[RelativePath] = set()
+        if self.log.modified:
+            os.sync()  # once for all: a backup goes only after what was restored from it is on disk
         for item in self.log.modified:
             if not _TOP.holds(item.backup):
                 continue
@@ -278,6 +288,13 @@ class Undo:
             return
         except OSError as error:
             self.report.warn("backups", f"Not removed: {path.shown} ({error.strerror})")
+
+
+def _slashes(name: bytes) -> Iterator[int]:
+    at = name.find(b"/")
+    while at >= 0:
+        yield at
+        at = name.find(b"/", at + 1)
 
 
 def _parents(path: RelativePath) -> Iterator[RelativePath]:

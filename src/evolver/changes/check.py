@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolver.changes.files import Root, UnsafePathError
+from evolver.changes.files import Root
 from evolver.changes.model import BACKUPS, Backup, ChangesLog
 from evolver.changes.parse import MAX_ERRORS, refusal
 from evolver.changes.paths import RelativePath, relative
+from evolver.changes.trees import UnsafePathError
 
 _ROLLBACK = relative(BACKUPS)
+_CASE_BLIND = sys.platform == "darwin"
 
 
 def check(root: Root, log: ChangesLog, log_path: RelativePath | None) -> tuple[str, ...]:
@@ -38,7 +42,10 @@ def _problems(root: Root, log: ChangesLog, log_path: RelativePath | None) -> Ite
         _, problem = _look(root, entry.path, entry.field)
         if problem is not None:
             yield problem
+    made = {entry.path.names[:depth] for entry in log.created for depth in range(1, len(entry.path.names))}
     for path in log.created_dirs:
+        if path.names not in made:
+            yield refusal("metadata.evolver.created_dirs", path.text, "holds nothing of files_created")
         _, problem = _look(root, path, "metadata.evolver.created_dirs")
         if problem is not None:
             yield problem
@@ -52,7 +59,6 @@ def _problems(root: Root, log: ChangesLog, log_path: RelativePath | None) -> Ite
 class Keep:
     """What may not be deleted, whatever a log says: the log, its backups, the files it restores, and all that holds them."""
 
-    inside: tuple[RelativePath, ...]
     holders: frozenset[tuple[bytes, ...]]  # every path that is or holds one of them
 
     @classmethod
@@ -64,10 +70,21 @@ class Keep:
             *(m.path for m in log.modified),
         ]
         prefixes = {path.names[:depth] for path in exact for depth in range(1, len(path.names) + 1)}
-        return cls((_ROLLBACK,), frozenset(prefixes))
+        return cls(frozenset(_as_compared(names) for names in prefixes))
 
     def covers(self, path: RelativePath) -> bool:
-        return path.names in self.holders or any(kept.holds(path) for kept in self.inside)
+        names = _as_compared(path.names)
+        return names in self.holders or names[:1] == _as_compared(_ROLLBACK.names)
+
+
+def _as_compared(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Names as the usual filesystem of this system compares them: on macOS `A` and `a` are one file."""
+    if not _CASE_BLIND:
+        return names
+    return tuple(
+        unicodedata.normalize("NFD", name.decode("utf-8", "surrogateescape").casefold()).encode("utf-8", "surrogateescape")
+        for name in names
+    )
 
 
 def _look(root: Root, path: RelativePath, where: str) -> tuple[os.stat_result | None, str | None]:

@@ -18,25 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evolver.changes.paths import RelativePath
+from evolver.changes.trees import DIRECTORY, Identity, UnsafePathError, identity, look, unlink_files, walk
 from evolver.crash import crash_point
 
-_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block us
 CHUNK = 1 << 20
 _TEMPORARY = re.compile(r"\.evolver-[0-9a-f]{16}\.tmp")
 PERMISSIONS = 0o777  # never set-user-id, whatever a log says
-Identity = tuple[int, int]
-
-
-class UnsafePathError(OSError):
-    """The filesystem leads somewhere else than the path says. `strerror` is the reason."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(errno.ELOOP, reason)
-
-
-def _identity(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino
 
 
 class Root:
@@ -52,24 +40,24 @@ class Root:
     def open(cls, path: Path, forbidden: Iterable[Path] = ()) -> Iterator[Root]:
         """Raise `OSError` when `path` is no folder. Links in `path` itself are followed: the caller chose it."""
         real = Path(os.path.realpath(path))
-        fd = os.open(real, _DIR)
+        fd = os.open(real, DIRECTORY)
         try:
             closed: set[Identity] = set()
             for folder in forbidden:
                 with contextlib.suppress(OSError):
-                    closed.add(_identity(folder.stat()))
+                    closed.add(identity(folder.stat()))
             yield cls(fd, real, frozenset(closed))
         finally:
             os.close(fd)
 
     def _enter(self, parent: int, name: bytes) -> int:
         try:
-            fd = os.open(name, _DIR, dir_fd=parent)
+            fd = os.open(name, DIRECTORY, dir_fd=parent)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(parent, name):
                 raise UnsafePathError("leads through a symlink") from error
             raise
-        if _identity(os.fstat(fd)) in self._forbidden:
+        if identity(os.fstat(fd)) in self._forbidden:
             os.close(fd)
             raise UnsafePathError("is inside the git folder")
         return fd
@@ -97,7 +85,7 @@ class Root:
                 found = os.stat(path.names[-1], dir_fd=parent, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if stat.S_ISDIR(found.st_mode) and _identity(found) in self._forbidden:
+        if stat.S_ISDIR(found.st_mode) and identity(found) in self._forbidden:
             raise UnsafePathError("is the git folder")
         return found
 
@@ -129,12 +117,13 @@ class Root:
         mode: int | None,
         fallback: int = 0o644,
         scratch: RelativePath | None = None,
+        sync: bool = True,
     ) -> None:
         """Put a file there in one step, missing folders too. `mode` None: that of the file in its place, else `fallback`.
 
-        The temporary file lies in the folder `scratch` when it is there and on the same filesystem, else beside the target:
-        what a kill leaves behind should lie where nobody minds. Raise `OSError`; then nothing has changed but folders that
-        were missing.
+        `sync` False: the caller sees to it that it is on disk. The temporary file lies in the folder `scratch` when it is
+        there and on the same filesystem, else beside the target: what a kill leaves behind should lie where nobody minds.
+        Raise `OSError`; then nothing has changed but folders that were missing.
         """
         name = path.names[-1]
         with self.parent(path, create=True) as parent, self._scratch(scratch, parent) as workshop:
@@ -156,7 +145,8 @@ class Root:
                         with contextlib.suppress(OSError):  # only root may give files away
                             os.fchown(fd, present.st_uid, present.st_gid)
                     os.fchmod(fd, mode & PERMISSIONS)
-                    os.fsync(fd)
+                    if sync:
+                        os.fsync(fd)
                 finally:
                     os.close(fd)
                 crash_point("changes.write")
@@ -166,8 +156,9 @@ class Root:
                     os.unlink(temporary, dir_fd=workshop)
                 raise
             crash_point("changes.write")
-            with contextlib.suppress(OSError):  # some filesystems cannot sync a folder
-                os.fsync(parent)
+            if sync:
+                with contextlib.suppress(OSError):  # some filesystems cannot sync a folder
+                    os.fsync(parent)
 
     @contextmanager
     def _scratch(self, scratch: RelativePath | None, beside: int) -> Iterator[int]:
@@ -218,54 +209,12 @@ class Root:
         return True
 
     def remove_tree(self, path: RelativePath) -> None:
-        """Remove a folder and all below it: no link followed, no other filesystem entered, any depth. Raise `OSError`."""
+        """Remove a folder and all below it: no link followed, any depth. Raise `OSError`; `UnsafePathError` before anything
+        is removed when another filesystem is mounted in it, or a git repository lies in it (commits that are nowhere else)."""
         with self.parent(path) as parent:
-            self._empty(parent, path.names[-1])
+            walk(self._enter, parent, path.names[-1], look, lambda folder, name: None)
+            walk(self._enter, parent, path.names[-1], unlink_files, lambda folder, name: os.rmdir(name, dir_fd=folder))
             os.rmdir(path.names[-1], dir_fd=parent)
-
-    def _empty(self, parent: int, top: bytes) -> None:
-        """Iterative, and with one descriptor at a time: an agent can nest folders deeper than any stack or limit."""
-        current = self._enter(parent, top)
-        try:
-            start = os.fstat(current)
-            device = start.st_dev
-            if device != os.fstat(parent).st_dev:
-                raise UnsafePathError("is another filesystem's mount point")
-            trail: list[tuple[bytes, Identity]] = []  # name in its parent, identity of the parent
-            pending = [_remove_files(current)]  # folders still to be removed, a list a level
-            while True:
-                if pending[-1]:
-                    below = pending[-1].pop()
-                    inner = self._enter(current, below)
-                    trail.append((below, _identity(os.fstat(current))))
-                    os.close(current)
-                    current = inner
-                    if os.fstat(current).st_dev != device:
-                        raise UnsafePathError("holds another filesystem's mount point")
-                    pending.append(_remove_files(current))
-                    continue
-                if not trail:
-                    return
-                pending.pop()
-                name, identity = trail.pop()
-                above = os.open(b"..", _DIR, dir_fd=current)
-                os.close(current)
-                current = above
-                if _identity(os.fstat(current)) != identity:  # moved away under us
-                    raise UnsafePathError("was moved while it was removed")
-                os.rmdir(name, dir_fd=current)
-        finally:
-            os.close(current)
-
-
-def _remove_files(folder: int) -> list[bytes]:
-    """Unlink what is no folder; the names of the folders that are left."""
-    with os.scandir(folder) as entries:
-        found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_dir in found:
-        if not is_dir:
-            os.unlink(name, dir_fd=folder)
-    return [name for name, is_dir in found if is_dir]
 
 
 def _lstat(parent: int, name: bytes) -> os.stat_result | None:

@@ -11,6 +11,7 @@ MAX_ENTRIES = 20_000  # of all lists together
 MAX_DEPTH = 64  # of brackets; the log itself needs four
 MAX_DIGITS = 100  # of a number; Python's own limit is an exception in the middle of parsing
 MAX_BACKUP_BYTES = 1 << 30
+MAX_ALL_BACKUPS_BYTES = 8 << 30
 BACKUPS = ".rollback"
 
 

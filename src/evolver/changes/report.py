@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 Section = str
+LINES_IN_EVENT = 100
 # The document's order, whatever order things were done in.
 SECTIONS: tuple[Section, ...] = ("log", "files", "created", "commands", "commits", "artifacts", "backups")
 
@@ -37,6 +38,15 @@ class ChangesReport(msgspec.Struct, frozen=True, kw_only=True):
         if not self.user_declined:
             del fields["user_declined"]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+    def to_event(self) -> dict[str, object]:
+        """`to_dict` for an event, whose lines must not grow with what a log lists: of each list the first hundred."""
+        fields = self.to_dict()
+        for name in ("actions_taken", "errors", "warnings"):
+            lines = getattr(self, name)
+            if len(lines) > LINES_IN_EVENT:
+                fields[name] = [*lines[:LINES_IN_EVENT], f"and {len(lines) - LINES_IN_EVENT} more"]
+        return fields
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)

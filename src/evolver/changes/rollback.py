@@ -17,13 +17,14 @@ from pathlib import Path
 from evolver.changes.apply import Undo
 from evolver.changes.check import check
 from evolver.changes.commands import COMMAND_TIMEOUT_MS, NO_GIT
-from evolver.changes.files import Root, UnsafePathError, read_chunks
+from evolver.changes.files import Root, read_chunks
 from evolver.changes.gitwork import Repository
 from evolver.changes.model import MAX_LOG_BYTES, ChangesLog, Refused
 from evolver.changes.parse import parse
-from evolver.changes.paths import BadPathError, RelativePath, relative, shown
+from evolver.changes.paths import BadPathError, RelativePath, is_git_name, relative, shown
 from evolver.changes.report import Builder, ChangesReport
 from evolver.changes.stream import announce
+from evolver.changes.trees import UnsafePathError
 from evolver.changes.vault import Vault
 from evolver.errors import BusyError
 from evolver.lock import run_lock
@@ -136,6 +137,9 @@ def open_log(log_path: Path, root: Path | None, *, phase: str | None, strict: bo
     with ExitStack() as stack:
         try:
             base = Path(os.path.realpath(root if root is not None else log_path.parent))
+            if any(is_git_name(os.fsencode(part)) for part in base.parts) or _is_bare(base):
+                yield Refused((f"Refused root: is a git folder, or inside one: {shown(str(base))!r}",))
+                return
             repository = Repository.find(base) if base.is_dir() else None
             forbidden = (repository.layout.git_dir, repository.layout.common_dir) if repository is not None else ()
             no_git = NO_GIT if repository is None else repository.problem()
@@ -156,6 +160,10 @@ def open_log(log_path: Path, root: Path | None, *, phase: str | None, strict: bo
             yield Opened(folder, parsed, inside, None if no_git else repository, data, no_git)
         elif isinstance(parsed, Refused):
             yield parsed
+
+
+def _is_bare(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
 
 
 def inside_root(path: Path, root: Root) -> RelativePath | None:

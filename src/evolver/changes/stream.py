@@ -25,7 +25,7 @@ def announce(layout: Layout, log_path: Path, report: ChangesReport) -> bool:
     source = f"evolver:{layout.root.as_uri().removeprefix('file:')}"
     redactor = Redactor.from_environment(os.environ)
     with EventLog.open(stream, source=source, mirror=layout.lifeboat, redactor=redactor) as log:
-        log.emit(ChangesRolledBack(log=shown(str(log_path)), report=report.to_dict()), run_id=os.environ.get(RUN_ID) or None)
+        log.emit(ChangesRolledBack(log=shown(str(log_path)), report=report.to_event()), run_id=os.environ.get(RUN_ID) or None)
         if not os.environ.get(RUN_ID) and not layout.resume_lock.exists():
             log.prune_mirror()  # no run is active: the lifeboat keeps nothing but the head
     return True

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from evolver.changes.files import CHUNK, read_chunks
-from evolver.changes.model import MAX_BACKUP_BYTES
+from evolver.changes.model import MAX_ALL_BACKUPS_BYTES, MAX_BACKUP_BYTES
 
 
 class TooLargeError(OSError):
@@ -39,8 +39,10 @@ class Vault:
         self._end = 0
 
     def keep(self, fd: int, *, limit: int = MAX_BACKUP_BYTES) -> Kept:
-        """Read an open regular file to its end. Raise `OSError` (`TooLargeError` beyond `limit` bytes)."""
+        """Read an open regular file to its end. Raise `OSError` (`TooLargeError` beyond `limit` bytes, or when all of them
+        together are too many: a sparse file is large at no cost to whoever made it)."""
         status = os.fstat(fd)
+        limit = min(limit, MAX_ALL_BACKUPS_BYTES - self._end)
         start, digest = self._end, hashlib.sha256()
         if status.st_size > limit:
             raise TooLargeError(0, f"is larger than {limit} bytes")

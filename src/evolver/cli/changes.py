@@ -151,5 +151,6 @@ def commands(
     width = max(len(line) for line, _ in rows)
     for line, revert in rows:
         note = "" if revert.source == "built in" else f"  # {revert.source}"
-        typer.echo(f"{line:<{width}}  {shlex.join(revert.argv).replace(chr(39) + '{paths}' + chr(39), '{paths}')}{note}")
+        words = " ".join(word if word.startswith("{") else shlex.quote(word) for word in revert.argv)
+        typer.echo(f"{line:<{width}}  {words}{note}")
     typer.echo("Anything else needs a person.", err=True)
