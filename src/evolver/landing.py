@@ -99,19 +99,19 @@ class Site:
             restore_log=self.found.log.ensure_present,
         )
 
-        def judge(baseline: Baseline) -> tuple[Verdict, bool]:
-            return self._judge(run, baseline)
+        def judge(baseline: Baseline, commit: str) -> tuple[Verdict, bool]:
+            return self._judge(run, baseline, commit)
 
         return rebasing.rebase(self.person, self.clone, workspace, record, judge)
 
-    def _judge(self, run: RunContext, baseline: Baseline) -> tuple[Verdict, bool]:
+    def _judge(self, run: RunContext, baseline: Baseline, commit: str) -> tuple[Verdict, bool]:
         """Every validator on the rebased tree. The caller puts the clone back afterwards, whatever they dropped."""
         step_dir = self.scratch / "land"
         step_dir.mkdir(exist_ok=True)
         failure = self.scratch / "last-failure.txt"
         failure.write_bytes(b"")
         logs = run.home.step_logs / run.run_id / "land"
-        context = StepContext(run.run_id, 0, baseline.pre_ref, run.workdir, step_dir, logs, failure)
+        context = StepContext(run.run_id, 0, commit, run.workdir, step_dir, logs, failure)
 
         def guarded() -> None:
             run.workspace.guard_control(baseline)

@@ -47,9 +47,10 @@ def rebase(
     clone: Layout,
     workspace: Workspace,
     record: Unlanded,
-    judge: Callable[[Baseline], tuple[Verdict, bool]],
+    judge: Callable[[Baseline, str], tuple[Verdict, bool]],
 ) -> Rebased:
-    """Rebase the run's branch onto the person's and judge the result. `judge` says the verdict, and whether a writer survived.
+    """Rebase the run's branch onto the person's and judge the result. `judge` gets the clone's baseline and the commit that is
+    checked out; it says the verdict, and whether a writer survived.
 
     Passing: the branch in the clone is the rebased one. Otherwise the clone is as it was. Raise `NotRestoredError`.
     """
@@ -65,7 +66,7 @@ def rebase(
     verdict, survivors, new = _rebased(git, record, tip, target), False, ""
     if verdict is None:
         new = git.text("rev-parse", "HEAD")
-        verdict, survivors = judge(workspace.baseline(f"{record.run_id}/0"))
+        verdict, survivors = judge(baseline, new)
     _put_back(workspace, baseline, survivors)
     mark.unlink()
     workspace.release()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 Event = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Bench:
     env: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, root: Path, files: dict[str, str] | None = None) -> Bench:
+    def make(cls, root: Path, files: dict[str, str] | None = None) -> Self:
         root.mkdir(parents=True)
         bench = cls(root)
         bench.git("init", "-q")
@@ -123,6 +123,6 @@ class Bench:
             if name == ".git" or name.startswith(".git/"):
                 continue
             st = path.lstat()
-            content = os.readlink(os.fsencode(path)) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+            content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
             found[name] = (stat.S_IMODE(st.st_mode) | stat.S_IFMT(st.st_mode), content)
         return found

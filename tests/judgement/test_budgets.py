@@ -81,7 +81,7 @@ def test_cost(bench: Bench, agent: Path) -> None:
 
 
 def test_cost_per_day_counts_earlier_runs_of_the_repository(bench: Bench, agent: Path) -> None:
-    loop(bench, agent, "cost_usd_per_day = '0.45'")
+    loop(bench, agent, "cost_usd_per_day = '0.50'")
     bench.evolver("run", "--max-iters", "3", exit=0)
     assert stopped(bench) == ("max_iterations", 3, 3)
     bench.evolver("run", exit=0)
@@ -97,7 +97,7 @@ def test_cost_mid_way_ends_the_attempt(bench: Bench, agent: Path) -> None:
     bench.evolver("run", exit=1)
     assert time.monotonic() - began < 40
     assert stopped(bench) == ("budget_cost", 1, 0)
-    assert bench.reasons()[0].startswith("budget: codegen was stopped, it had spent 0.3")
+    assert bench.reasons()[0].startswith("budget: codegen was stopped, it had spent 0.4 of the 0.30 USD")
     assert (bench.root / "app.txt").read_text() == "0\n"
 
 

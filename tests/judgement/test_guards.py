@@ -176,7 +176,8 @@ def test_config_may_be_allowed(bench: Bench) -> None:
 
 def test_watch_stops_codegen_the_moment_a_protected_path_is_written(bench: Bench) -> None:
     began = time.monotonic()
-    reason = guarded(bench, "watch = true\nprotected = ['tests/']", "echo 1 > app.txt; mkdir -p tests; sleep 0.2; echo x > tests/a; sleep 60")
+    codegen = "echo 1 > app.txt; mkdir -p tests; sleep 0.2; echo x > tests/a; sleep 60"
+    reason = guarded(bench, "watch = true\nprotected = ['tests/']", codegen)
     assert reason == "guard: protected path: tests (codegen was stopped)"
     assert time.monotonic() - began < 30
     finished = next(e["data"] for e in bench.events("step.finished", 1) if e["data"]["step"] == "codegen")

@@ -1,0 +1,99 @@
+"""Locks, resume and status find the clone from the person's checkout, and the other way round."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from isolation.person import Person
+
+NTH = "echo $EVOLVER_ITERATION >> app.txt"
+
+
+def held(person: Person) -> None:
+    person.isolated(f"{NTH}; touch new.txt", "--rollback", "none", validate="false", exit=3)
+
+
+def test_mode_none_holds_the_clone_and_blocks_every_run(person: Person) -> None:
+    before = person.tree()
+    held(person)
+    assert person.tree() == before
+    assert (person.clone / "new.txt").exists()
+    status = json.loads(person.evolver("status", "--json", exit=0).out)
+    assert (status["state"], status["clone"]) == ("held", str(person.clone))
+    assert "evolver resume" in person.isolated(NTH, exit=3).err
+    person.run(NTH, exit=3)  # in place as well: there is one loop for a worktree
+    person.evolver("land", exit=3)
+
+
+def test_resume_rolls_the_clone_back(person: Person) -> None:
+    held(person)
+    assert "new.txt" in person.evolver("resume", exit=3).out
+    person.evolver("resume", "--rollback", "hard", exit=0)
+    assert not (person.clone / "new.txt").exists()
+    assert person.inside("status", "--porcelain") == ""
+    assert person.last("run.resumed")["action"] == "rolled_back"
+    person.isolated(NTH, exit=0)
+
+
+def test_resume_keep_is_landed_by_land(person: Person) -> None:
+    held(person)
+    person.evolver("resume", "--keep", exit=0)
+    assert person.git("rev-list", "--count", "HEAD") == "1"
+    person.evolver("land", exit=0)
+    assert (person.root / "new.txt").exists()
+    assert person.git("status", "--porcelain") == ""
+
+
+def test_commands_called_in_the_clone_mean_the_persons_worktree(person: Person) -> None:
+    held(person)
+    status = json.loads(person.evolver("status", "--json", "-C", str(person.clone), exit=0).out)
+    assert status["worktree"] == str(person.root)
+    assert "is the clone that evolver works in" in person.evolver("run", "--codegen", "true", "-C", str(person.clone), exit=5).err
+    person.evolver("resume", "--rollback", "hard", "-C", str(person.clone), exit=0)
+    assert json.loads(person.evolver("status", "--json", exit=0).out)["state"] == "idle"
+
+
+def test_only_one_run_at_a_time(person: Person) -> None:
+    process = person.start("run", "--isolation", "clone", "--codegen", "sleep 20", "--max-iters", "1")
+    person.wait_for("step.running")
+    assert json.loads(person.evolver("status", "--json").out)["state"] == "running"
+    person.run("true", exit=6)
+    person.isolated("true", exit=6)
+    person.evolver("land", exit=6)
+    person.evolver("stop", exit=0)
+    process.communicate(timeout=30)
+    assert person.last("run.finished")["reason"] == "stopped"
+
+
+def test_an_agent_cannot_land(person: Person) -> None:
+    ended = person.isolated(f"{NTH}; {sys.executable} -m evolver land -C {person.root}; echo $? > said", exit=0)
+    assert ended.code == 0
+    assert person.git("show", "HEAD:said") == "3"
+
+
+def test_an_agent_that_deletes_the_clones_git_folder_is_undone(person: Person) -> None:
+    before = person.state()
+    person.isolated(f"{NTH}; rm -rf .git", validate="true", exit=1)
+    assert person.state()[:4] == before[:4]
+    assert person.inside("status", "--porcelain") == ""
+    person.isolated(NTH, exit=0)
+    assert person.git("show", "HEAD:app.txt") == "0\n1"
+
+
+def test_a_clone_that_was_removed_is_made_anew(person: Person) -> None:
+    held(person)
+    subprocess.run(["rm", "-rf", str(person.clone)], check=True)
+    person.isolated(NTH, exit=0)
+    assert person.git("show", "HEAD:app.txt") == "0\n1"
+
+
+def test_a_clone_that_was_removed_under_a_dead_run(person: Person) -> None:
+    crashed = person.evolver(
+        *("run", "--isolation", "clone", "--codegen", NTH, "--max-iters", "1"), env={"EVOLVER_CRASH_AT": "iteration.codegen_done"}
+    )
+    assert crashed.code == -9
+    subprocess.run(["rm", "-rf", str(person.clone)], check=True)
+    person.isolated(NTH, exit=0)
+    assert person.last("run.recovered")["found"] == "the clone it worked in is gone"
