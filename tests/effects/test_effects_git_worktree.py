@@ -72,7 +72,7 @@ DAMAGE = {
 def test_a_failing_command_is_taken_back_to_the_attempt(attempt: World, damage: str) -> None:
     before = picture(attempt.root)
     verdict, person = attempt.runner(effect(f"{DAMAGE[damage]}; exit 3")).run("before_validate", attempt.context())
-    assert verdict is not None and "rolled_back" in verdict.reason and not person
+    assert verdict is not None and "(rolled back)" in verdict.reason and not person
     assert picture(attempt.root) == before
     assert (attempt.root / "ignored/cache").read_text() == "cache"
 

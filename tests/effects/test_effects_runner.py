@@ -59,7 +59,7 @@ def test_an_effect_that_succeeds_stays_until_its_iteration_is_rejected(world: Wo
 def test_a_failing_effect_is_rolled_back_at_once_without_another_approval(world: World, tmp_path: Path) -> None:
     verdict, person = world.runner(ledger(tmp_path, fail=True)).run("after_validate", world.context())
     assert verdict is not None and verdict.judgement is Judgement.FAIL and not person
-    assert "exit 1" in verdict.reason and "rolled_back" in verdict.reason
+    assert "exit 1" in verdict.reason and "(rolled back)" in verdict.reason
     assert lines(tmp_path) == ["do act", "undo act"]
     assert world.edges() == [("approved", "running"), ("running", "rolling_back"), ("rolling_back", "rolled_back")]
     assert [name for name, _ in world.told()].count("effect.approved") == 1

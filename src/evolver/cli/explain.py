@@ -43,6 +43,7 @@ def retell(run: RunView, it: IterationView) -> list[str]:
         out.append(f"On the baseline of the run, {red}.")
     out += [_step(step) for step in it.steps]
     out.append(_changed(it))
+    out += [f"{one_line(text)}." for text in it.effects]
     out += [f"Alert: {one_line(alert)}." for alert in it.alerts]
     out += _ending(it)
     return out

@@ -93,7 +93,7 @@ class EffectRunner:
             entry = self._run(plan, context)
             if entry.state is not EffectState.SUCCEEDED:
                 judgement = Judgement.INCONCLUSIVE if self._interrupts else Judgement.FAIL
-                reason = f"effect {plan.name}: {entry.outcome} [{entry.state}]"
+                reason = f"effect {plan.name}: {entry.outcome} ({str(entry.state).replace('_', ' ')})"
                 return Verdict(judgement, reason, plan.name), entry.state is EffectState.NEEDS_PERSON
         return None, False
 

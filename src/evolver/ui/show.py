@@ -20,6 +20,8 @@ def sections(run: RunView, it: IterationView, stat: str) -> Iterator[tuple[str, 
         yield "why", _why(it)
     if it.outcome in ("rolled_back", "interrupted", "rollback_failed", "no_change"):
         yield "restored", _restored(it)
+    if it.effects:
+        yield "effects", [words.one_line(text, 160) for text in it.effects]
     if it.alerts:
         yield "alerts", [words.one_line(alert) for alert in it.alerts]
     yield "now", _now(run, it)

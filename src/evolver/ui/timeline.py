@@ -163,6 +163,14 @@ def _step_event(steps: tuple[StepView, ...], event: ev.StepStarted | ev.StepFini
     return (*steps, done) if index is None else (*steps[:index], done, *steps[index + 1 :])
 
 
+def _effect_text(event: ev.EffectRolledBack | ev.EffectFailed) -> str:
+    if isinstance(event, ev.EffectRolledBack):
+        return f"Effect {event.effect} was reverted by {event.rollback_ref} ({event.reason})"
+    if event.to == "needs_person":
+        return f"Effect {event.effect} could NOT be reverted, a person is needed ({event.reason})"
+    return f"Effect {event.effect} failed and was not reverted ({event.reason})"
+
+
 def _iteration_event(iteration: IterationView, event: ev.Event, time: str) -> IterationView:
     match event:
         case ev.IterationStarted():
@@ -207,6 +215,8 @@ def _iteration_event(iteration: IterationView, event: ev.Event, time: str) -> It
             return replace(iteration, recovered=True, attempt_ref=event.attempt_ref or iteration.attempt_ref)
         case ev.IterationReverted():
             return replace(iteration, reverted_by=event.revert_commit)
+        case ev.EffectRolledBack() | ev.EffectFailed():
+            return replace(iteration, effects=(*iteration.effects, _effect_text(event)))
         case _ if event.SEVERITY == "alert" and not isinstance(event, ev.RunHeld):
             return replace(iteration, alerts=(*iteration.alerts, alert_text(event)))
     return iteration

@@ -71,6 +71,7 @@ class IterationView:
     reverted_by: str | None = None
     recovered: bool = False
     alerts: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()  # what became of effects that failed or were reverted, a sentence each
     started_at: str = ""
     ended_at: str = ""
 
