@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolver.changes.prepare import PreparedRollback, log_digest, prepare
+from evolver.changes.exclude import exclude
+from evolver.changes.prepare import PreparedRollback, discard_log, log_digest, prepare
 from evolver.definition import LoopDefinition
+from evolver.layout import Layout
 from evolver.worktree.values import Baseline
 
 
@@ -29,6 +31,18 @@ class ChangesLogAt:
         path = root / definition.rollback.changes_log
         return cls(path, root, definition, log_digest(path) if look else before)
 
+    def retire(self) -> None:
+        """The attempt was accepted: the log it wrote, and its backups, have served. A log that was the user's stays."""
+        now = log_digest(self.path)
+        if now is not None and now != self.before:
+            discard_log(self.path, self.root)
+
     def prepare(self, baseline: Baseline) -> PreparedRollback | None:
         """Read log and backups while they exist; None when the attempt wrote no log."""
         return prepare(self.path, self.root, self.definition.changes, left_out=baseline.left_out, unchanged_since=self.before)
+
+
+def hide_changes_log(definition: LoopDefinition, layout: Layout) -> None:
+    """Have git ignore log and backups, before the first baseline: no attempt may commit them, nor write `info/exclude` itself."""
+    if definition.rollback.changes_log is not None:
+        exclude(layout, layout.root / definition.rollback.changes_log)

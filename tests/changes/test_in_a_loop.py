@@ -1,0 +1,185 @@
+"""`[rollback] changes_log`: the part of a log that git cannot restore is undone with the iteration."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import Repo
+
+from .conftest import LOG, snapshot, stand_in
+
+RECORD = f"{sys.executable} -m evolver changes record"
+
+
+def loop(repo: Repo, codegen: str, validate: str = "false", extra: str = "", log: str = ".bug-changes.json") -> None:
+    (repo.root / "loops").mkdir(exist_ok=True)
+    (repo.root / "loops/default.toml").write_text(
+        f'''
+[codegen]
+command = """{codegen}"""
+[[validator]]
+name = "judge"
+command = "{validate}"
+[validate]
+baseline = "skip"
+[rollback]
+changes_log = "{log}"
+{extra}
+[changes.revert]
+"make db" = ["sh", "-c", "rm -f ../db"]
+'''
+    )
+    repo.sh("git add -A && git commit -qm loop")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    made = Repo.make(tmp_path / "r")
+    made.sh(
+        "mkdir -p build big && echo cache >build/cache && for n in 1 2 3; do echo $n >big/$n; done && echo big/ >>.gitignore"
+    )
+    made.sh("git add -A && git commit -qm more")
+    stand_in(tmp_path / "bin", "npm", "echo ran >>node_modules.log")
+    made.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return made
+
+
+AGENT = r"""
+mkdir -p .rollback
+cp big/1 .rollback/big-1 && cp build/cache .rollback/cache
+echo agent >big/1; echo agent >build/cache; echo new >big/new; echo agent >>src/a.py; echo t >.tmp-artifact; echo t >big/tmp
+touch ../db
+cat >.bug-changes.json <<'EOF'
+{"phase": "bug-fixing", "timestamp": "2025-10-18T14:30:00Z",
+ "files_modified": [{"path": "big/1", "backup": ".rollback/big-1"}, {"path": "build/cache", "backup": ".rollback/cache"}],
+ "files_created": ["big/new"],
+ "commands_executed": ["npm install", "make db", "git add src/a.py"],
+ "git_commits": [], "artifacts": [".tmp-artifact", "big/tmp"]}
+EOF
+"""
+
+
+def finished(repo: Repo) -> dict[str, Any]:
+    (event,) = repo.events("rollback.finished")
+    data: dict[str, Any] = event["data"]
+    assert data["verified"] is True
+    return data
+
+
+def test_a_command_an_artifact_and_an_ignored_file_are_undone_and_the_report_is_in_the_event(
+    repo: Repo, tmp_path: Path
+) -> None:
+    """`big/` is beyond the budget, so git and the vault do not hold it: the log's backups bring it back."""
+    loop(repo, AGENT, extra="ignored_files = 2")
+    before = snapshot(repo.root, skip=(".git",))
+    done = repo.evolver("run", "--max-iters", "1")
+    assert done.code == 1, done.text
+    data = finished(repo)
+    assert "big" in [name.strip("/") for name in data["left"]]
+    report = data["changes_report"]
+    assert report["success"] is True and report["errors"] == [] and report["warnings"] == []
+    assert report["phase"] == "bug-fixing"
+    assert report["actions_taken"] == [
+        "Restored build/cache from the baseline",
+        "Restored big/1 from .rollback/big-1",
+        "Deleted big/new",
+        "Re-ran npm install to restore dependencies",
+        "Reverted make db with sh -c 'rm -f ../db'",
+        "Removed artifact .tmp-artifact",
+        "Removed artifact big/tmp",
+    ]
+    assert (tmp_path / "bin/calls").read_text() == "npm|install|\n"
+    assert not (tmp_path / "db").exists()
+    (repo.root / "node_modules.log").unlink()  # what re-running the command left: `*.log` is ignored
+    assert snapshot(repo.root, skip=(".git",)) == before
+
+
+def test_a_hostile_log_cannot_stop_the_restore_nor_write_over_the_baseline(repo: Repo, tmp_path: Path) -> None:
+    evil = AGENT.replace('".tmp-artifact"', '"../outside", ".tmp-artifact"')
+    loop(repo, evil, extra="ignored_files = 2")
+    (tmp_path / "outside").write_text("mine")
+    assert repo.evolver("run", "--max-iters", "1").code == 1
+    report = finished(repo)["changes_report"]
+    assert report["success"] is False and report["actions_taken"] == []
+    assert report["errors"] == ["Refused artifacts[0]: has `..`, so may be outside the root: '../outside'"]
+    assert (tmp_path / "outside").read_text() == "mine"
+    assert (repo.root / "build/cache").read_text() == "cache\n"
+
+
+def test_a_backup_is_never_written_over_a_file_of_the_baseline(repo: Repo) -> None:
+    agent = AGENT.replace("cp build/cache .rollback/cache", "echo evil >.rollback/cache")
+    loop(repo, agent, extra="ignored_files = 2")
+    assert repo.evolver("run", "--max-iters", "1").code == 1
+    finished(repo)
+    assert (repo.root / "build/cache").read_text() == "cache\n"
+
+
+def test_no_log_is_no_trouble_and_the_log_of_an_earlier_iteration_is_not_undone_again(repo: Repo, tmp_path: Path) -> None:
+    loop(repo, 'if [ "$EVOLVER_ITERATION" = 2 ]; then echo x >>src/a.py; else ' + AGENT + "\nfi", extra="ignored_files = 2")
+    assert repo.evolver("run", "--max-iters", "2").code == 1
+    first, second = repo.events("rollback.finished")
+    assert first["data"]["changes_report"]["commands_reverted"] == 2
+    assert second["data"]["changes_report"] is None
+    assert (tmp_path / "bin/calls").read_text() == "npm|install|\n"
+
+
+def test_a_log_the_user_already_had_is_left_alone(repo: Repo, tmp_path: Path) -> None:
+    loop(repo, "echo x >>src/a.py", extra="ignored_files = 2")
+    log = repo.root / ".bug-changes.json"
+    log.write_text(json.dumps({**LOG, "files_created": ["notes"], "commands_executed": ["npm install"]}))
+    (repo.root / "notes").write_text("mine")
+    assert repo.evolver("run", "--max-iters", "1").code == 1
+    assert finished(repo)["changes_report"] is None
+    assert log.exists() and (repo.root / "notes").read_text() == "mine"
+    assert not (tmp_path / "bin/calls").exists()
+
+
+RECORDING = rf"""
+R='{RECORD}'
+$R start --phase bug --log .bug-changes.json || exit 9
+$R modified src/a.py && echo $EVOLVER_ITERATION >>src/a.py
+$R created made-$EVOLVER_ITERATION && echo x >made-$EVOLVER_ITERATION
+$R command -- npm install
+$R finish
+"""
+
+
+def test_the_recorder_inside_a_loop_neither_fails_the_attempt_nor_is_committed(repo: Repo) -> None:
+    """`info/exclude` is a control file: the loop writes it before the baseline, the recorder leaves it alone."""
+    loop(repo, RECORDING, validate="true")
+    done = repo.evolver("run", "--max-iters", "2")
+    assert done.code == 0, done.text
+    assert [e["data"]["paths"] for e in repo.events("iteration.accepted")] == [["made-1", "src/a.py"], ["made-2", "src/a.py"]]
+    assert repo.events("alert") == []
+    assert not (repo.root / ".bug-changes.json").exists() and not (repo.root / ".rollback").exists()
+
+
+def test_the_recorder_inside_a_failing_loop(repo: Repo) -> None:
+    loop(repo, RECORDING)
+    before = snapshot(repo.root)
+    assert repo.evolver("run", "--max-iters", "2").code == 1
+    for event in repo.events("rollback.finished"):
+        assert event["data"]["changes_report"]["commands_reverted"] == 1
+        assert event["data"]["changes_report"]["files_deleted"] == 1
+    (repo.root / "node_modules.log").unlink()
+    assert snapshot(repo.root) == before
+
+
+@pytest.mark.parametrize("mode", ["stash", "none"])
+def test_the_other_modes(repo: Repo, mode: str) -> None:
+    loop(repo, AGENT, extra="ignored_files = 2")
+    before = snapshot(repo.root)
+    done = repo.evolver("run", "--max-iters", "1", "--rollback", mode)
+    if mode == "none":
+        assert done.code == 3 and repo.events("rollback.finished") == []
+        assert (repo.root / "big/1").read_text() == "agent\n"
+        assert repo.evolver("resume", "--rollback", "hard").code == 0
+    assert finished(repo)["changes_report"]["errors"] == []
+    (repo.root / "node_modules.log").unlink()
+    assert snapshot(repo.root) == before
