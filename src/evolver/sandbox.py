@@ -44,6 +44,7 @@ class Sandbox:
     program: str
     layout: Layout
     home: Path
+    path: str | None = None  # where programs are looked for
     read: tuple[Path, ...] = ()  # also readable: where the interpreter and the loop file are
 
     def around(self, need: Need, argv: tuple[str, ...], context: StepContext) -> tuple[str, ...]:
@@ -64,12 +65,15 @@ class Sandbox:
             "--tmpfs",
             "/tmp",
         ]
+        words += ["--setenv", "TMPDIR", "/tmp"]  # the user's own may not be there; Claude Code hangs without one
         if not need.network:
             words.append("--unshare-net")
         for folder in SYSTEM:
             words += ["--ro-bind-try", folder, folder]
+        hidden = self._hidden_parent()
+        words += ["--tmpfs", str(hidden)] if hidden is not None else []
         # Later binds lie over earlier ones: first what may only be read, then what may be written in it.
-        for path in (self.home, *self.read):
+        for path in (self.home, *self.read, *(p for p in program_folders(argv[0], self.path) if not self._shown(p))):
             words += ["--ro-bind-try", str(path), str(path)]
         for name in need.home:
             words += ["--bind-try", str(self.home / name), str(self.home / name)]
@@ -78,7 +82,18 @@ class Sandbox:
         # evolver's own: the stream, the vault, the locks. An attempt may look, not touch.
         words += ["--ro-bind-try", str(self.layout.state), str(self.layout.state)]
         words += ["--ro-bind-try", str(context.last_failure), str(context.last_failure)]
-        return (*words, "--chdir", str(context.cwd), "--", *argv)
+        # Where there is nothing, nothing can be put: a write beside the worktree fails instead of vanishing later.
+        words += ["--remount-ro", str(hidden)] if hidden is not None else []
+        return (*words, "--remount-ro", "/", "--chdir", str(context.cwd), "--", *argv)
+
+    def _hidden_parent(self) -> Path | None:
+        """The folder above the worktree, unless it is readable anyway, or the folder for temporary files itself."""
+        parent = self.layout.root.parent
+        return None if parent in (Path("/"), Path("/tmp")) or self._shown(parent) else parent
+
+    def _shown(self, path: Path) -> bool:
+        """Whether a path can be read inside because of a folder above it."""
+        return any(path.is_relative_to(folder) for folder in (self.home, self.layout.root, *self.read, *map(Path, SYSTEM)))
 
 
 def needs_one(loaded: LoadedLoop) -> bool:
@@ -106,7 +121,20 @@ def for_loop(loaded: LoadedLoop, layout: Layout, env: Mapping[str, str] = os.env
             "Allow user namespaces, or remove the option.",
         )
     home = Path(os.path.realpath(env.get("HOME") or "/nonexistent"))
-    return Sandbox(program, layout, home, _readable(loaded, layout))
+    return Sandbox(program, layout, home, env.get("PATH"), _readable(loaded, layout))
+
+
+def program_folders(program: str, path: str | None) -> tuple[Path, ...]:
+    """What a program needs of the place it is installed in: its package folder or its virtual environment, else itself."""
+    found = shutil.which(program, path=path)
+    if found is None:
+        return ()
+    real = Path(os.path.realpath(found))
+    wanted = [Path(found), real]
+    modules = [folder for folder in real.parents if folder.name == "node_modules"]
+    wanted += modules[-1:]
+    wanted += [folder.parent for folder in (Path(found).parent, real.parent) if (folder.parent / "pyvenv.cfg").exists()]
+    return tuple(dict.fromkeys(wanted))
 
 
 def _readable(loaded: LoadedLoop, layout: Layout) -> tuple[Path, ...]:

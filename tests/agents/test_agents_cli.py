@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from support import Repo
+from support import Repo, ended
 
 
 @pytest.fixture
@@ -153,3 +157,68 @@ echo z >> src/a.py; echo '{GOOD}'"""
     assert done.code == 0, done.text
     step = next(e["data"] for e in repo.events("step.finished") if e["data"]["step"] == "codegen")
     assert step["calls"] == 2 and len(repo.events("iteration.accepted")) == 1 and len(repo.events("iteration.started")) == 1
+
+
+LIMITED = json.dumps(
+    {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 429, "result": "429, retry-after: 3600"}
+)
+
+
+def test_an_hour_of_retry_after_against_max_wait(repo: Repo, tmp_path: Path) -> None:
+    """A wait that does not fit into `max_wait` ends the attempt as inconclusive; the tree is as it was."""
+    fake_agent(repo, tmp_path, "claude", f"echo half > half; echo '{LIMITED}'; exit 1")
+    write_loop(repo, AGENT.replace('prompt = "task.md"\n', 'max_wait = "10m"\n'))
+    done = repo.evolver("run", "--max-iters", "1")
+    assert done.code == 1, done.text
+    step = next(e["data"] for e in repo.events("step.finished") if e["data"]["step"] == "codegen")
+    assert step["judgement"] == "inconclusive" and step["transient"] and "max_wait" in step["reason"] and step["calls"] == 1
+    assert repo.status() == ""
+
+
+def test_the_fallback_agent_takes_over(repo: Repo, tmp_path: Path) -> None:
+    fake_agent(repo, tmp_path, "claude", f"echo '{LIMITED}'; exit 1")
+    usage = json.dumps({"type": "turn.completed", "usage": {"input_tokens": 7, "output_tokens": 3}})
+    fake_agent(repo, tmp_path, "codex", f"echo z >> src/a.py; echo '{usage}'")
+    write_loop(repo, AGENT.replace('prompt = "task.md"\n', 'fallback = ["codex"]\nargs = ["--for-claude-only"]\n'))
+    done = repo.evolver("run", "--max-iters", "1")
+    assert done.code == 0, done.text
+    step = next(e["data"] for e in repo.events("step.finished") if e["data"]["step"] == "codegen")
+    assert (step["agent"], step["calls"], step["input_tokens"], step["waited_ms"]) == ("codex", 2, 7, 0)
+
+
+def test_the_wait_for_a_rate_limit_can_be_interrupted(repo: Repo, tmp_path: Path) -> None:
+    fake_agent(repo, tmp_path, "claude", f"touch {tmp_path}/called; echo '{LIMITED}'; exit 1")
+    write_loop(repo, AGENT.replace('prompt = "task.md"\n', 'max_wait = "2h"\n'))
+    process = repo.start("run", "--max-iters", "1")
+    repo.wait_for((tmp_path / "called").exists)
+    time.sleep(1)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    done = ended(process, 20)
+    assert done.code == 143 and time.monotonic() - begun < 10, done.text
+    assert repo.status() == ""
+
+
+BWRAP = (
+    shutil.which("bwrap") is not None
+    and not subprocess.run(
+        ["bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "true"],
+        capture_output=True,
+        check=False,
+    ).returncode
+)
+
+
+@pytest.mark.skipif(not BWRAP, reason="bubblewrap is not installed, or may not make namespaces here")
+@pytest.mark.parametrize("target", ["$HOME/planted", "../planted", ".git/evolver/planted"])
+def test_a_sandboxed_step_that_writes_elsewhere_fails(repo: Repo, hermetic: Path, target: str) -> None:
+    """A step that writes to HOME or to the parent folder fails, and nothing is there; one that keeps to the worktree is accepted."""
+    text = '[codegen]\ncommand = "%s"\nsandbox = "bwrap"\n[[validator]]\nname = "v"\ncommand = "true"\n'
+    write_loop(repo, text % f"set -e; echo z >> src/a.py; mkdir -p {target}; echo x > {target}/x")
+    assert repo.evolver("run", "--max-iters", "1").code == 1
+    assert repo.events("rollback.finished")
+    for place in (hermetic / "planted", repo.root.parent / "planted", repo.root / ".git/evolver/planted"):
+        assert not place.exists()
+    write_loop(repo, text % "echo good >> src/a.py && git add -A && git commit -qm mine")
+    done = repo.evolver("run", "--max-iters", "1")
+    assert done.code == 0, done.text

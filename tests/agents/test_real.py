@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from evolver.interrupts import Interrupts
+from evolver.layout import locate
 from evolver.model import StepContext
+from evolver.sandbox import Need, Sandbox
 from evolver.steps.agents import AgentCodegen, discover
 from evolver.steps.command import Wrap
 from evolver.steps.presets import PRESETS
@@ -141,6 +144,25 @@ def test_an_interrupt_ends_a_real_agent_and_what_it_started(
     assert size > 10
     time.sleep(0.3)
     assert (tree / "a.txt").stat().st_size == size
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_it_works_in_the_sandbox(
+    name: str, context: StepContext, tree: Path, start_stub: StartStub, real_runner: StepRunner, hermetic: Path
+) -> None:
+    """With its own folder in HOME writable, and the rest of HOME not."""
+    stub = start_stub({"1": [{"sh": "echo after > a.txt; echo x > $HOME/planted; true"}, {"text": "DONE"}]})
+    layout = locate(tree)
+    layout.state.mkdir()
+    (hermetic / ".claude").mkdir()
+    sandbox = Sandbox(shutil.which("bwrap") or "", layout, hermetic, real_runner.base["PATH"])
+    need = Need(whole=True, home=PRESETS[name].home)
+    wrap: Wrap = lambda argv, context: stub.inside(sandbox.around(need, argv, context))  # noqa: E731
+    args = (*PRESETS[name].sandbox_args, *ARGS[name])
+    result = AgentCodegen(real_runner, PRESETS[name], 30_000, 2_000, args, wrap=wrap).generate(context)
+    assert result.report is not None and result.report.ok, result.tail
+    assert (tree / "a.txt").read_text() == "after\n" and not (hermetic / "planted").exists()
 
 
 def test_doctor_finds_them(real_agents: dict[str, Path]) -> None:

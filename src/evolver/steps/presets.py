@@ -31,6 +31,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     known_versions: tuple[str, ...] = ()  # `major.minor` this was measured with
     install: str = ""
     home: tuple[str, ...] = ()  # what it must write below HOME, for the sandbox
+    sandbox_args: tuple[str, ...] = ()  # inside our sandbox, since its own cannot be nested
     droppings: tuple[str, ...] = ()  # names it leaves at the top of the worktree; removed if the step made them
     rate_limit: str = ""
 
@@ -66,6 +67,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             known_versions=("0.171",),
             install="npm install -g @openai/codex",
             home=(".codex",),
+            # Its sandbox fails inside another one, without a word: no command is carried out.
+            sandbox_args=("--dangerously-bypass-approvals-and-sandbox",),
         ),
         "gemini": Preset(
             name="gemini",

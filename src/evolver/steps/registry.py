@@ -56,6 +56,8 @@ def _agent_codegen(parts: Parts, section: CodegenSection) -> Codegen:
         preset = find_preset(name, parts.loaded.definition.agents)
         # The section's own arguments are meant for the agent it names; another CLI would not know them.
         args = section.args if name == section.agent else ()
+        if section.sandbox:
+            args = (*preset.sandbox_args, *args)
         wrap = parts.wrap(parts.codegen_need(preset.home))
         agents.append(AgentCodegen(parts.runner, preset, section.timeout, section.grace, args, section.env, wrap))
     return RetryingCodegen(tuple(agents), section.max_wait, parts.runner.interrupts, parts.watch)

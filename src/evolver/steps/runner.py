@@ -52,7 +52,9 @@ def step_environment(
     withheld: frozenset[str] = frozenset(),
 ) -> dict[str, str]:
     """The user's environment, less what redirects git and `withheld`; then the step's own; then what evolver insists on."""
-    return {**clean_environment(base, withheld), **section, **context.environment(), **extra}
+    # PWD as the shell evolver was called from left it would name another folder, with -C and for a clone.
+    here = {"PWD": str(context.cwd)}
+    return {**clean_environment(base, withheld), **here, **section, **context.environment(), **extra}
 
 
 @dataclass(frozen=True, slots=True)
