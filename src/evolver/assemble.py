@@ -248,15 +248,15 @@ def prepared(
         stack.enter_context(
             attended(
                 found.log,
-                layout,
+                person or layout,
                 run_id=run_id,
-                sinks=build_sinks(definition, planned.settings, planned.env, directory=loaded.directory, layout=layout),
+                sinks=build_sinks(definition, planned.settings, planned.env, directory=loaded.directory, layout=person or layout),
                 sign_key=loaded.directory / Path(definition.audit.sign_key).expanduser() if definition.audit.sign_key else None,
                 late=late,
             )
         )
         sandbox = for_loop(loaded, layout, planned.env)
-        prompt = prompt_for(loaded)
+        prompt = prompt_for(planned.loaded)  # the file as the person has it, committed or not
         context = RunContext(
             run_id=run_id,
             loaded=loaded,

@@ -9,6 +9,7 @@ runs whose commits are not on the person's branch yet; in the person's state fol
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -135,14 +136,16 @@ def unlanded(clone: Layout) -> tuple[Unlanded, ...]:
     found = []
     for path in sorted(_folder(clone).glob("*.json")):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Unlanded))
-        except (OSError, msgspec.DecodeError):
+            found.append(msgspec.convert(json.loads(path.read_bytes()), Unlanded))
+        except (OSError, ValueError, msgspec.ValidationError):
             continue
     return tuple(found)
 
 
 def remember(clone: Layout, record: Unlanded) -> None:
-    write_atomic(_folder(clone) / f"{record.run_id}.json", msgspec.json.encode(record))
+    # json and not msgspec: the names of branches and folders need not be UTF-8, and it escapes what is not.
+    text = json.dumps(msgspec.to_builtins(record))
+    write_atomic(_folder(clone) / f"{record.run_id}.json", text.encode())
 
 
 def forget(clone: Layout, run_id: str) -> None:
@@ -249,6 +252,8 @@ def refresh(person: Layout, clone: Layout, loop: Loop, *, name: str, run_id: str
     if not (clone.root / clone.prefix).is_dir():
         raise PreflightError(f"{clone.prefix} is not in the last commit, so the clone does not have it", "Commit it first.")
     dependencies.take(person, clone, git, copy=loop.copy, link=loop.link)
+    # Nobody else tidies up here: evolver's own git commands never do, since a vault may need what looks like garbage.
+    git.but(options=(*git.options, "gc.auto=6700", "gc.autoDetach=false")).run("gc", "--auto", "--quiet", check=False)
     return record
 
 

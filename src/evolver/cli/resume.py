@@ -88,7 +88,11 @@ def resume(
     if go_on and not dry_run:
         from evolver.cli.run import run
 
-        run(loop=held.lock.loop if held is not None and held.lock.loop != "command-line" else None, directory=directory)
+        run(
+            loop=held.lock.loop if held is not None and held.lock.loop != "command-line" else None,
+            isolation="clone" if found.layout != layout else None,
+            directory=directory,
+        )
 
 
 def _decide(deciding: Resume, held: Held, keep: bool, rollback: str | None, note: str, dry_run: bool) -> Decision:

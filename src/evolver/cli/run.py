@@ -106,8 +106,10 @@ def run(
     with Interrupts() as interrupts:
         if wait and (held := holder(planned.layout)) is not None:
             from evolver.events.follow import wait_for_removal
+            from evolver.lock import wait_until_free
 
             wait_for_removal(held.resume_lock, lambda: interrupts.signal is not None)
+            wait_until_free(planned.layout)
             if interrupts.signal is not None:
                 raise typer.Exit(128 + interrupts.signal)
         with (
@@ -117,8 +119,8 @@ def run(
             shown.recovered(ready.recovered)
             report = ready.execute()
         shown.finished(report)
-    if report.landed is not None and not as_json:
+    if report.landed is not None:
         from evolver.cli.land import tell
 
-        tell(report.landed, quiet=quiet)
+        tell(report.landed, quiet=quiet or as_json)
     raise typer.Exit(int(report.exit_code))

@@ -66,7 +66,7 @@ def look(layout: Layout) -> Status:
         lock=held,
         counts=dict(last.counts) if last is not None else {},
         clone=str(cloned.root) if cloned is not None else None,
-        unlanded=tuple(r.run_id for r in clone.unlanded(cloned)) if cloned is not None and not active else (),
+        unlanded=tuple(r.run_id for r in clone.unlanded(cloned)) if cloned is not None and state in ("idle", "died") else (),
     )
 
 

@@ -23,6 +23,7 @@ def print_plan(planned: Plan, *, as_json: bool) -> None:
     )
     lines = [
         f"worktree   {planned.layout.root}",
+        *(["isolation  clone: the run works in a clone beside it"] if definition.loop.isolation == "clone" else []),
         f"loop       {loaded.name} ({loaded.source or 'from the command line'}), sha256 {loaded.digest[:16]}",
         f"events     {planned.layout.events(planned.settings.events)}",
         f"rollback   {definition.rollback.mode}",
