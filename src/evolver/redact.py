@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from evolver.definition import RedactSection
 from evolver.errors import UsageError
 
 MASK = b"[redacted]"
 SHORTEST = 6  # a shorter value (`1`, `true`, `us`) stands everywhere and hides nothing
+SHORTEST_LINE = 8  # of a secret of several lines
 HELD_FOR_PATTERNS = 4096  # how much of a match that is still growing is kept back
 HELD_AT_MOST = 64 << 10
 
@@ -30,6 +31,13 @@ _INNOCENT_VALUE = re.compile(r"(?i)\s*|true|false|enabled|disabled|default|requi
 def is_secret_name(name: str) -> bool:
     """Whether a variable of this name is taken for a secret."""
     return _SECRET_NAME.search(name) is not None and _INNOCENT_NAME.fullmatch(name) is None
+
+
+def _parts(value: str) -> Iterator[str]:
+    """The value, and the lines of one that has several (a PEM key): tools print them one by one."""
+    yield value
+    if "\n" in value.strip():
+        yield from (line for line in value.split("\n") if len(line.strip()) >= SHORTEST_LINE)
 
 
 def _forms(value: str) -> set[bytes]:
@@ -51,7 +59,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
         """Raise `UsageError` for a pattern that is no regular expression, or that matches nothing at all."""
-        forms = {form for value in secrets for form in _forms(value)}
+        forms = {form for value in secrets for part in _parts(value) for form in _forms(part)}
         self._secrets = tuple(sorted((f for f in forms if f), key=len, reverse=True))
         self._longest = max((len(s) for s in self._secrets), default=0)
         self._patterns = tuple(_compile(pattern) for pattern in patterns)

@@ -478,3 +478,23 @@ def test_importing_the_log_is_cheap() -> None:
     heavy = "{'git','rich','httpx','watchfiles','typer','psutil','tenacity'}"
     code = f"import sys, evolver.events.log; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"
+
+
+@pytest.mark.parametrize("when", ["before our write", "after our write"])
+def test_bytes_that_slip_in_while_we_write_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """A fast step appends in the milliseconds that a sync takes."""
+    log = filled(tmp_path / "events.jsonl", tmp_path / "boat")
+    real = os.write
+
+    def slip(fd: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", real)
+        if when == "before our write":
+            real(fd, b"{}\n")
+        written = real(fd, data)
+        if when == "after our write":
+            real(fd, b"{}\n")
+        return written
+
+    monkeypatch.setattr(os, "write", slip)
+    log.emit(pause("ours"))
+    assert tampered(log) == "edited"

@@ -110,7 +110,8 @@ def make_folder(path: Path) -> None:
 
 BAD: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "not ours": (lambda p: p.write_text("hello\n"), 9, "not an event stream"),
-    "empty": (lambda p: p.write_bytes(b""), 9, "empty"),
+    "emptied": (lambda p: p.write_bytes(b""), 8, "empty"),
+    "empty": (lambda p: p.write_bytes(b"") or p.with_name("head").rename(p.with_name("x")), 9, "empty"),
     "missing": (lambda p: p.unlink(), 9, "no such file"),
     "a folder": (make_folder, 9, "regular file|directory"),
     "byte flipped": (edit(lambda x: [*x[:4], x[4].replace(b"event 3", b"event 4"), *x[5:]]), 8, "damaged"),

@@ -86,14 +86,18 @@ def open_segment(path: Path) -> int:
     return fd
 
 
-def append(fd: int, line: bytes, path: Path) -> None:
-    """All of the line, synced, or nothing of it."""
+def append(fd: int, line: bytes, path: Path) -> os.stat_result:
+    """All of the line, synced, or nothing of it. Returns what `stat` said right after the write.
+
+    Not after the sync, which takes milliseconds: what somebody else writes meanwhile would be taken for ours.
+    """
     size = os.fstat(fd).st_size
     try:
         written = os.write(fd, line)
+        after = os.fstat(fd)
         if written == len(line):
             os.fdatasync(fd) if hasattr(os, "fdatasync") else os.fsync(fd)
-            return
+            return after
         problem = "no space left on device"
     except OSError as error:
         problem = (error.strerror or str(error)).lower()
@@ -104,14 +108,14 @@ def append(fd: int, line: bytes, path: Path) -> None:
     raise LogError(f"{path} cannot be written: {problem}", _ROOM)
 
 
-def publish(path: Path, line: bytes) -> int:
-    """A new segment whose first line is `line`, opened for appending. The file has its name only when it is whole."""
+def publish(path: Path, line: bytes) -> tuple[int, os.stat_result]:
+    """A new segment whose first line is `line`, opened for appending, and its `stat`. It has its name only when it is whole."""
     fresh = path.with_name(f"{path.name}.new")
     try:
         fresh.unlink(missing_ok=True)
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
-            append(fd, line, fresh)
+            after = append(fd, line, fresh)
             fresh.rename(path)
         except BaseException:
             os.close(fd)
@@ -120,7 +124,7 @@ def publish(path: Path, line: bytes) -> int:
         sync_folder(path.parent)
     except OSError as error:
         raise LogError(f"{path} cannot be made: {error.strerror}", _ROOM) from error
-    return fd
+    return fd, after
 
 
 def sync_folder(folder: Path) -> None:

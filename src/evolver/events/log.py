@@ -175,18 +175,19 @@ class EventLog:
             iteration=iteration,
             redactor=self._redactor,
         )
-        append(self._fd, line, self.path)
+        after = append(self._fd, line, self.path)
         if self._mirror is not None:
             self._mirror.appended(line)
-        self._remember(msgspec.structs.replace(head, sequence=built.sequence, hash=built.hash))
+        # The size that we expect, not the one that is: bytes that slipped in beside ours must be noticed next time.
+        stamp = Stamp.of(after)._replace(size=head.stamp.size + len(line))
+        self._remember(msgspec.structs.replace(head, sequence=built.sequence, hash=built.hash, stamp=stamp))
         for listener in self.listeners:
             listener(built, line)
         return built
 
     def _remember(self, head: Head) -> None:
-        """Take the open segment's stamp, and write `head` beside it and in the lifeboat."""
-        folder = self.path.parent.stat().st_ino
-        self._head = msgspec.structs.replace(head, stamp=Stamp.of(os.fstat(self._fd)), folder=folder)
+        """Write `head` beside the log and in the lifeboat."""
+        self._head = msgspec.structs.replace(head, folder=self.path.parent.stat().st_ino)
         try:
             heads.write(paths.head_path(self.path), self._head)
         except OSError as error:
@@ -242,12 +243,17 @@ class EventLog:
             redactor=self._redactor,
         )
         self.close()
-        self._fd = publish(self.path, line)
+        self._fd, after = publish(self.path, line)
         if self._mirror is not None:
             self._mirror.rotated(self.path.with_name(previous)) if previous else self._mirror.attach()
         self._remember(
             msgspec.structs.replace(
-                head, sequence=built.sequence, hash=built.hash, segment=head.segment + 1, first=built.sequence
+                head,
+                sequence=built.sequence,
+                hash=built.hash,
+                segment=head.segment + 1,
+                first=built.sequence,
+                stamp=Stamp.of(after),
             )
         )
         for listener in self.listeners:

@@ -23,6 +23,7 @@ class Mirror:
         self._path = path
         self._copying = False  # False: hard links
         self._broken = False
+        self._pruned = False
 
     @property
     def stream(self) -> Path:
@@ -41,6 +42,8 @@ class Mirror:
 
     def attach(self) -> None:
         """Make the lifeboat hold every segment that exists now."""
+        if self._pruned:
+            return
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             late: list[Path] = []
@@ -58,7 +61,7 @@ class Mirror:
 
     def appended(self, line: bytes) -> None:
         """Nothing to do for hard links."""
-        if not self._copying or self._broken:
+        if not self._copying or self._broken or self._pruned:
             return
         try:
             fd = os.open(self.stream, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -74,7 +77,7 @@ class Mirror:
     def rotated(self, closed: Path) -> None:
         """The open segment became `closed`, and there is a new one."""
         try:
-            if self._copying and not self._broken:
+            if self._copying and not self._broken and not self._pruned:
                 self.stream.rename(self._directory / closed.name)
         except OSError:
             pass  # attach copies what is missing
@@ -99,7 +102,7 @@ class Mirror:
         """Forget the stream, keep the head: the run ended verified."""
         for file in paths.segments(self.stream):
             file.unlink(missing_ok=True)
-        self._broken = True
+        self._pruned = True
 
     def _link(self, file: Path) -> bool:
         target = self._directory / file.name

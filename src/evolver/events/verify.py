@@ -86,7 +86,7 @@ class Walk:
         except OSError as error:
             raise BrokenError(file, 0, None, f"unreadable: {(error.strerror or '').lower()}", unknown=True) from error
         try:
-            self._begin(fd, file, first=first, whole=whole)
+            self._begin(fd, file, first=first, alone=first and last, whole=whole)
             before = self.events
             rest, last_line = self._lines(fd, file, size)
             if rest:
@@ -101,19 +101,16 @@ class Walk:
             os.close(fd)
         self.segments += 1
 
-    def _begin(self, fd: int, file: Path, *, first: bool, whole: bool) -> None:
+    def _begin(self, fd: int, file: Path, *, first: bool, alone: bool, whole: bool) -> None:
         line = lines.first_line(fd)
         if line is None:
             empty = os.fstat(fd).st_size == 0
-            raise BrokenError(
-                file,
-                1,
-                self.sequence,
-                "empty" if empty else "not an event stream of evolver",
-                unknown=first and not _looks_ours(fd),
-            )
+            # An emptied log is told from a file that never was one by what remembers it.
+            foreign = alone and not _looks_ours(fd) and not (empty and self.wanted)
+            kind = "empty" if empty else "not an event stream of evolver"
+            raise BrokenError(file, 1, self.sequence, kind, unknown=foreign)
         envelope, said = lines.ours(line), chain.stated(line)
-        if envelope is None and said is None and first and not _looks_ours(fd):
+        if envelope is None and said is None and alone and not _looks_ours(fd):
             raise BrokenError(file, 1, None, "not an event stream of evolver", unknown=True)
         if said is not None and said[0] > chain.CHAIN_VERSION and not _is_version_one(line, said[0]):
             raise BrokenError(file, 1, self.sequence, f"chain version {said[0]} of a newer evolver", unknown=True)
