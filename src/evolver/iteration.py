@@ -15,6 +15,7 @@ from evolver.changes.within import ChangesLogAt
 from evolver.context import RunContext
 from evolver.crash import crash_point
 from evolver.effects.outcome import Compensation
+from evolver.errors import LogError
 from evolver.events.types import AlertControlChanged, AlertRefsLeft, IterationAccepting
 from evolver.feedback import Feedback, failure_hash
 from evolver.machine import IterationState, Phase, next_phase, outcome
@@ -47,6 +48,7 @@ class Iteration:
         self.accepted: Accepted | None = None
         self.tokens, self.cost = 0, Decimal(0)
         self.round = 0
+        self.fault: LogError | None = None  # the stream broke; the attempt was undone all the same
         self.started = time.monotonic()
 
     def execute(self) -> tuple[IterationResult, Feedback]:
@@ -64,7 +66,10 @@ class Iteration:
             Phase.ACCEPT: self._accept,
         }
         while state.phase is not Phase.DONE:
-            state = perform.get(state.phase, self._undo)(state)
+            try:
+                state = perform.get(state.phase, self._undo)(state)
+            except LogError as error:
+                state = self._without_trust(state, error)
             if self.run.interrupts.signal is not None and state.interrupted is None and self.accepted is None:
                 state = state.but(interrupted=self.run.interrupts.signal)
                 if not state.failed:
@@ -72,6 +77,18 @@ class Iteration:
                     state = state.but(verdict=Verdict(Judgement.INCONCLUSIVE, f"interrupted by {by}"))
             state = state.but(phase=next_phase(state))
         return self._result(state)
+
+    def _without_trust(self, state: IterationState, error: LogError) -> IterationState:
+        """The stream was tampered with: the attempt is rejected and undone, told in a fresh segment; then the run ends.
+
+        Raise the error when it comes again (the stream cannot be written at all), when nothing was started yet, or when the
+        commit is made: the next run finishes such an iteration.
+        """
+        if self.fault is not None or self.accepted is not None or state.phase is Phase.BASELINE or self.rejection is not None:
+            raise error
+        self.fault = error
+        verdict = Verdict(Judgement.FAIL, error.message, "stream")
+        return state.but(phase=Phase.CODEGEN, verdict=verdict, repairs_left=0)
 
     # ------------------------------------------------------------ phases
 

@@ -78,3 +78,13 @@ def is_held(layout: Layout) -> bool:
         finally:
             os.close(fd)
     return False
+
+
+def wait_until_free(layout: Layout, seconds: float = 10.0) -> bool:
+    """Wait for a holder that is about to end: `resume` lifts its lock before it has let go of the worktree. False: it did not."""
+    deadline = time.monotonic() + seconds
+    while is_held(layout):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -14,9 +14,10 @@ from decimal import Decimal
 
 from evolver import history, requests, stop
 from evolver._version import __version__
+from evolver.changes.within import hide_changes_log
 from evolver.context import RunContext
 from evolver.crash import crash_point
-from evolver.errors import EvolverError, ExitStatus, NotRestoredError, PreflightError
+from evolver.errors import EvolverError, ExitStatus, LogError, NotRestoredError, PreflightError
 from evolver.events.log import EventLog, Genesis
 from evolver.events.reader import read_backwards
 from evolver.events.types import AlertStalled, BaselineValidated, RunFinished, RunPaused, RunStarted
@@ -64,6 +65,7 @@ class Run:
         self.head: str | None = None
         self.state = RunState(started_ms=_now_ms(), now_ms=_now_ms())
         self.feedback = Feedback()
+        self.fault: LogError | None = None
 
     def execute(self) -> RunReport:
         """Iterate until a condition holds. The stream has the end of it, whatever happens."""
@@ -76,11 +78,17 @@ class Run:
             try:
                 self._judge_baseline()
                 while (reason := self._reason_to_stop()) is None:
-                    result, self.feedback = Iteration(
-                        self.context, self.state.iterations + 1, self.state, self.feedback
-                    ).execute()
+                    iteration = Iteration(self.context, self.state.iterations + 1, self.state, self.feedback)
+                    result, self.feedback = iteration.execute()
+                    if result.outcome is Outcome.ACCEPTED and iteration.changes_log is not None:
+                        iteration.changes_log.retire()
                     self._take(result)
+                    if iteration.fault is not None:
+                        self.fault = iteration.fault
+                        raise iteration.fault
             except EvolverError as error:
+                if isinstance(error, LogError) and self.fault is None:
+                    raise  # the iteration is not over: without `run.finished` the next run finishes it
                 self._finish(Stop("error", error.message), error.exit_code)
                 raise
             return self._landed(self._finish(reason, self._exit_code(reason)))
@@ -95,6 +103,7 @@ class Run:
 
     def _begin(self) -> None:
         run, definition = self.context, self.context.loaded.definition
+        hide_changes_log(definition, run.layout)
         baseline = run.workspace.baseline(run.iteration_id(0))
         self.head = baseline.pre_ref
         hashes = validator_hashes(run.loaded)
@@ -233,6 +242,7 @@ class Run:
         if clean:
             run.layout.stream_note.unlink(missing_ok=True)
             run.workspace.release()
+            self.log.prune_mirror()
         return RunReport(run.run_id, state, reason, code, self.head)
 
     def _exit_code(self, reason: Stop) -> ExitStatus:
