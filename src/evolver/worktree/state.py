@@ -89,6 +89,11 @@ class StateBack:
         if head.startswith("ref: ") and now.head != head:
             self.site.git.run("symbolic-ref", "-m", REASON, "HEAD", head[5:])
             self.moved += 1
+        elif not head.startswith("ref: ") and now.head.startswith("ref: "):
+            # Detached first: one transaction may not move both HEAD and the branch it stands on.
+            self.site.git.run("update-ref", "--no-deref", "-m", REASON, "HEAD", head)
+            now = Refs(head, now.refs)
+            self.moved += 1
         deletes: list[bytes] = []
         updates: list[bytes] = []
         names = {*now.refs, *self.snapshot.refs.refs, *([self.branch_to[0]] if self.branch_to else [])}
