@@ -140,7 +140,11 @@ def read(env: Mapping[str, str] = os.environ, dotenv: Path | None = None) -> Set
     if dotenv is not None and dotenv.is_file() and not dotenv.is_symlink():
         from dotenv import dotenv_values  # not needed by a worktree without .env
 
-        for name, value in dotenv_values(dotenv, interpolate=False).items():
+        try:
+            values = dotenv_values(dotenv, interpolate=False)
+        except OSError as error:
+            raise UsageError(f"{dotenv} cannot be read: {error.strerror}", "Make it readable for this user.") from error
+        for name, value in values.items():
             if value and name in BY_NAME and BY_NAME[name].dotenv:
                 found[name] = (value, f"{name} in {dotenv}")
     for name in BY_NAME:

@@ -93,6 +93,7 @@ class Guard:
                 continue
             if kind in (Kind.CONTROL, Kind.QUIET):
                 wrong.append(path)
+        self._usable_stores(area, top, before, now)
         if not wrong:
             return
         with Anchor(top) as anchor, Source(self.site.vault, None) as source:
@@ -112,6 +113,14 @@ class Guard:
             work = Converge(anchor, before, source)
             work.run(wrong)
             self.problems += work.problems
+
+    def _usable_stores(self, area: str, top: Path, before: Tree, now: Tree) -> None:
+        """Folders for objects that the attempt made and closed: git has to write there."""
+        for name, entry in now.get("objects", {}).items():
+            path = f"objects/{name}"
+            if entry.is_dir and lookup(before, path) is None and entry.mode & 0o700 != 0o700:
+                self.aside.note_mode(area, path, stat.S_IMODE(entry.mode))
+                (top / path).chmod(stat.S_IMODE(entry.mode) | 0o700)
 
     def _folder(self, area: str, path: str, kind: Kind, was: Entry | None, now: Entry | None) -> bool:
         """Does this folder have to be made, removed, or given its mode back?"""

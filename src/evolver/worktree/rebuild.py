@@ -146,6 +146,19 @@ def _folder(site: Site, target: Path, tree: Tree, aside: Aside, *, objects: bool
     new.replace(target)
 
 
+def _writable(state: Path) -> None:
+    """An attempt may have taken the permission to write the stream, locks and step logs (hazard 35)."""
+    for base, folders, names in os.walk(state):
+        if "vault" in folders and Path(base) == state:
+            folders.remove("vault")
+        for name in (*folders, *names):
+            path = Path(base, name)
+            st = path.lstat()
+            wanted = 0o700 if stat.S_ISDIR(st.st_mode) else 0o600
+            if not stat.S_ISLNK(st.st_mode) and st.st_mode & wanted != wanted and st.st_uid == os.geteuid():
+                path.chmod(stat.S_IMODE(st.st_mode) | wanted)
+
+
 def _own_state(site: Site) -> None:
     """evolver's own folder in git's: a real folder, with the vault that the lifeboat still holds."""
     state = site.layout.state
@@ -153,6 +166,7 @@ def _own_state(site: Site) -> None:
         if not stat.S_ISDIR(state.lstat().st_mode):
             state.unlink()
     make_folder(state)
+    _writable(state)
     vault, mirror = site.vault.folder, site.vault.mirror
     with suppress(FileNotFoundError):
         if not stat.S_ISDIR(vault.lstat().st_mode):
