@@ -13,22 +13,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evolver.changes.prepare import PreparedRollback, prepare
     from evolver.changes.recorder import ChangesRecorder
     from evolver.changes.report import ChangesReport
     from evolver.changes.rollback import rollback_changes
 
-__all__ = ["ChangesRecorder", "ChangesReport", "PreparedRollback", "prepare", "rollback_changes"]
+__all__ = ["ChangesRecorder", "ChangesReport", "rollback_changes"]
 
-_HOMES = MappingProxyType(
-    {
-        "ChangesRecorder": "recorder",
-        "ChangesReport": "report",
-        "PreparedRollback": "prepare",
-        "prepare": "prepare",
-        "rollback_changes": "rollback",
-    }
-)
+# Loaded when first used: most of evolver needs one module of this package, not the whole.
+_HOMES = MappingProxyType({"ChangesRecorder": "recorder", "ChangesReport": "report", "rollback_changes": "rollback"})
 
 
 def __getattr__(name: str) -> object:
