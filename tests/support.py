@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,16 @@ def ended(process: subprocess.Popen[bytes], seconds: float = 60) -> Done:
 
 def quote(*words: str) -> str:
     return shlex.join(words)
+
+
+def in_fork(act: Callable[[], object]) -> int:
+    """Do `act` in a forked child; its pid. The child always ends here: an exception in it may not go on with our tests."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        act()
+        os._exit(0)
+    finally:
+        traceback.print_exc()
+        os._exit(99)

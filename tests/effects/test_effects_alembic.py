@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from evolver.definition import EffectSection
+from support import in_fork
 
 from .conftest import World
 
@@ -155,11 +156,12 @@ def test_killed_in_the_middle_of_a_migration_the_next_run_restores_the_schema(wo
     marker = world.root / "half-done"
     project.migration("r2", "r1", f'{TABLE.format("half")}; import time; open({str(marker)!r}, "w").close(); time.sleep(600)')
     before, context = project.schema(), world.context()
-    pid = os.fork()
-    if pid == 0:  # pragma: no cover
+
+    def doomed() -> None:
         os.setpgid(0, 0)
         world.runner(MIGRATE).run("after_validate", context)
-        os._exit(0)
+
+    pid = in_fork(doomed)
     import time
 
     from evolver.process import sweep_dead_run

@@ -13,6 +13,7 @@ import pytest
 from evolver.definition import EffectSection
 from evolver.effects.runner import EffectRunner
 from evolver.process import sweep_dead_run
+from support import in_fork
 
 from .conftest import World
 from .sysroot import BRANCH, ENV, OSNAME, WHY_NOT, Sysroot
@@ -119,10 +120,11 @@ def test_killed_in_the_middle_the_next_run_puts_the_default_back(
     wait = f"touch {marker}; sleep 600"
     script = f"{wait}; $DEPLOY {sysroot.v3}" if after == "before the deploy" else f"$DEPLOY {sysroot.v3}; {wait}"
     runner, context = world.runner(deploy(sysroot, script=script)), world.context()
-    pid = os.fork()
-    if pid == 0:  # pragma: no cover
+
+    def doomed() -> None:
         runner.run("after_validate", context)
-        os._exit(0)
+
+    pid = in_fork(doomed)
     deadline = time.monotonic() + 30
     while not marker.exists():
         assert time.monotonic() < deadline
@@ -140,11 +142,12 @@ def test_killed_in_the_middle_the_next_run_puts_the_default_back(
 def test_a_rollback_killed_in_the_middle_is_finished_by_the_next_run(world: World, sysroot: Sysroot, point: str) -> None:
     before = sysroot.deployments()
     runner, _, _ = run(world, deploy(sysroot))
-    pid = os.fork()
-    if pid == 0:  # pragma: no cover
+
+    def doomed() -> None:
         os.environ["EVOLVER_CRASH_AT"] = point
         runner.compensate(world.iteration)
-        os._exit(0)
+
+    pid = in_fork(doomed)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert world.runner().compensate(world.iteration).ok
     assert sysroot.deployments() == before and sysroot.boots() == sysroot.v2

@@ -12,7 +12,7 @@ import pytest
 
 from evolver.definition import EffectSection
 from evolver.durations import Duration
-from support import Repo
+from support import Repo, in_fork
 
 from .conftest import World
 from .rpm_ostree_standin import deployment
@@ -182,13 +182,14 @@ def test_a_way_back_that_reaches_another_deployment_needs_a_person(world: World,
 def test_killed_in_the_middle_the_next_run_completes_and_never_goes_back_twice(world: World, host: Host, where: str) -> None:
     """The stand-in kills evolver: after the change was made, or after the way back was."""
     context = world.context()
-    pid = os.fork()
-    if pid == 0:  # pragma: no cover
+
+    def doomed() -> None:
         world.env["RPM_OSTREE_FAIL"] = where
         runner = world.runner(INSTALL)
         runner.run("after_validate", context)
         runner.compensate(world.iteration)
-        os._exit(0)
+
+    pid = in_fork(doomed)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert world.runner().compensate(world.iteration).ok
     assert world.runner().compensate(world.iteration).ok
@@ -200,11 +201,12 @@ def test_killed_between_the_intent_and_the_swap_a_person_is_asked(world: World, 
     """Nobody can tell whether the daemon still has the swap before it: a second one could undo the first."""
     runner, context = world.runner(INSTALL), world.context()
     runner.run("after_validate", context)
-    pid = os.fork()
-    if pid == 0:  # pragma: no cover
+
+    def doomed() -> None:
         os.environ["EVOLVER_CRASH_AT"] = "effect.rolling_back"
         runner.compensate(world.iteration)
-        os._exit(0)
+
+    pid = in_fork(doomed)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert not world.runner().compensate(world.iteration).ok
     assert "not run twice" in str(world.told()[-1][1]["reason"])

@@ -16,6 +16,7 @@ from evolver.definition import EffectSection
 from evolver.durations import Duration
 from evolver.effects.runner import EffectRunner
 from evolver.model import Judgement
+from support import in_fork
 
 from .conftest import World, command, make_world
 
@@ -360,11 +361,12 @@ def test_a_rollback_killed_in_between_is_finished_by_the_next(world: World, tmp_
 def test_an_effect_without_a_rollback_that_was_killed_ends_failed(world: World, tmp_path: Path) -> None:
     effect = command(run="true", undo="")
     runner = world.runner(effect)
-    pid = os.fork()
-    if pid == 0:  # pragma: no cover
+
+    def doomed() -> None:
         os.environ["EVOLVER_CRASH_AT"] = "effect.ran"
         runner.run("after_validate", world.context())
-        os._exit(0)
+
+    pid = in_fork(doomed)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     done = world.runner().compensate(world.iteration)
     assert done.ok and done.left
