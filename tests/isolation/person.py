@@ -25,7 +25,9 @@ class Person(Bench):
         return done.stdout.strip()
 
     def refs(self) -> str:
-        return self.git("for-each-ref", "--format=%(refname) %(objectname)")
+        """All but evolver's own, such as the one that remembers where the stream ends."""
+        found = self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+        return "\n".join(line for line in found if not line.startswith("refs/evolver/audit/"))
 
     def state(self) -> tuple[object, ...]:
         """Everything of theirs that a run could disturb: files, index, refs, config, stash, HEAD and its log."""

@@ -29,9 +29,9 @@ class Bench:
     env: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, root: Path, files: dict[str, str] | None = None) -> Self:
+    def make(cls, root: Path, files: dict[str, str] | None = None, env: dict[str, str] | None = None) -> Self:
         root.mkdir(parents=True)
-        bench = cls(root)
+        bench = cls(root, env or {})
         bench.git("init", "-q")
         for name, text in (files or {"app.txt": "0\n"}).items():
             bench.write(name, text)
@@ -39,7 +39,8 @@ class Bench:
         return bench
 
     def git(self, *args: str, check: bool = True) -> str:
-        done = subprocess.run(["git", "-C", str(self.root), *args], capture_output=True, text=True, check=False)
+        command, env = ["git", "-C", str(self.root), *args], {**os.environ, **self.env}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0 or not check, f"git {args}: {done.stderr}"
         return done.stdout.strip()
 

@@ -33,16 +33,28 @@ def judged(tmp_path: Path) -> Bench:
     return Bench.make(tmp_path / "judged", {"app.txt": "bad\n", "tools/check.sh": JUDGE})
 
 
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
-def test_a_judge_edited_is_rejected_as_protected_path(judged: Bench, edit: str) -> None:
-    before, head = judged.tree(), judged.head()
-    judged.run(f"echo good > app.txt; {edit}", validate="./tools/check.sh", exit=1)
-    assert judged.reasons()[0].startswith("guard: protected path: ")
-    assert "tools/check.sh" in judged.reasons()[0]
-    assert not [e for e in judged.events("step.started", 1) if e["data"]["step"] == "validate"]
-    assert judged.tree() == before
-    assert judged.head() == head
-    assert judged.last("rollback.finished")["verified"] is True
+@pytest.fixture(scope="module")
+def cheated(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """One run in which every iteration is another of the edits."""
+    home = tmp_path_factory.mktemp("home")
+    (home / ".gitconfig").write_text("[user]\nname = Test\nemail = test@example.invalid\n")
+    env = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "GIT_CONFIG_NOSYSTEM": "1"}
+    bench = Bench.make(tmp_path_factory.mktemp("cheated") / "p", {"app.txt": "bad\n", "tools/check.sh": JUDGE}, env)
+    before, head = bench.tree(), bench.head()
+    cases = "".join(f"{n}) {edit} ;;\n" for n, edit in enumerate(EDITS.values(), 1))
+    agent = f"echo good > app.txt\ncase $EVOLVER_ITERATION in\n{cases}esac\n"
+    bench.run(agent, "--no-breaker", validate="./tools/check.sh", iters=len(EDITS), exit=1)
+    assert (bench.tree(), bench.head()) == (before, head)
+    return bench
+
+
+@pytest.mark.parametrize("number", range(1, len(EDITS) + 1), ids=list(EDITS))
+def test_a_judge_edited_is_rejected_as_protected_path(cheated: Bench, number: int) -> None:
+    [rejected] = cheated.events("rollback.finished", number)
+    assert rejected["data"]["reason"].startswith("guard: protected path: ")
+    assert "tools/check.sh" in rejected["data"]["reason"]
+    assert rejected["data"]["verified"] is True
+    assert not [e for e in cheated.events("step.started", number) if e["data"]["step"] == "validate"]
 
 
 @pytest.mark.parametrize(
