@@ -237,6 +237,7 @@ def _judges(planned: Plan, named: dict[str, Step], interrupts: object) -> tuple[
 
     from evolver.interrupts import Interrupts
     from evolver.redact import Redactor
+    from evolver.sandbox import for_loop
     from evolver.steps.registry import build_validators
     from evolver.steps.runner import StepRunner
 
@@ -245,7 +246,9 @@ def _judges(planned: Plan, named: dict[str, Step], interrupts: object) -> tuple[
     definition = msgspec.structs.replace(planned.loaded.definition, validator=commands)
     loaded = msgspec.structs.replace(planned.loaded, definition=definition)
     redactor = Redactor.from_environment(planned.env, definition.redact)
-    built = {v.name: v for v in build_validators(loaded, StepRunner(interrupts, redactor, base=planned.env))}
+    sandbox = for_loop(loaded, planned.layout, planned.env)
+    runner = StepRunner(interrupts, redactor, base=planned.env)
+    built = {v.name: v for v in build_validators(loaded, runner, sandbox=sandbox)}
     return tuple(built[name] if not callable(step) else _InProcess(name, step) for name, step in named.items())
 
 

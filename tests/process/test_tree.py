@@ -115,7 +115,7 @@ def test_no_zombie_is_left(make: Make, tmp_path: Path) -> None:
         run(make(python=DAEMON.format(prelude="pass")), interrupts=Interrupts())
         (tmp_path / "pid").unlink()
     children = subprocess.run(
-        ["ps", "--ppid", str(os.getpid()), "-o", "stat="], capture_output=True, text=True, check=False
+        ["ps", "--ppid", str(os.getpid()), "-o", "stat=,pid=,args="], capture_output=True, text=True, check=False
     ).stdout
     assert "Z" not in children
 

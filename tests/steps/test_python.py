@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,4 +135,44 @@ def test_in_process_callables_of_the_api(context: StepContext) -> None:
         ok=True, turns=1
     )
     given = StepResult(name="x", exit_code=7)
-    assert InProcess("codegen", lambda c: given).generate(context) is given
+    assert InProcess("codegen", lambda c: given).generate(context) == given
+
+
+def test_what_an_in_process_callable_started_dies_with_it(context: StepContext) -> None:
+    """A child, one that was only forked, and a daemon with an empty environment."""
+
+    children: list[subprocess.Popen[bytes]] = []
+    forked: list[int] = []
+
+    def leave(c: StepContext) -> None:
+        children.append(subprocess.Popen(["sh", "-c", "while :; do echo x >> written; sleep 0.02; done"], cwd=c.cwd))
+        if (pid := os.fork()) == 0:
+            time.sleep(60)
+            os._exit(0)
+        forked.append(pid)
+        subprocess.run(["sh", "-c", "env -i setsid sleep 60 >/dev/null 2>&1 &"], cwd=c.cwd, check=True)
+        while not (c.cwd / "written").exists():
+            time.sleep(0.01)
+
+    with subprocess.Popen(["sleep", "60"]) as before:
+        result = InProcess("codegen", leave).generate(context)
+        assert before.poll() is None
+        before.kill()
+    assert children[0].wait(5) == -15
+    assert os.waitpid(forked[0], 0)[1] == 15
+    assert result.ok and result.killed >= 3 and result.survivors == ()
+    size = (context.cwd / "written").stat().st_size
+    time.sleep(0.2)
+    assert (context.cwd / "written").stat().st_size == size
+
+
+def test_a_callable_that_raises_leaves_nothing_running(context: StepContext) -> None:
+    children: list[subprocess.Popen[bytes]] = []
+
+    def fail(c: StepContext) -> None:
+        children.append(subprocess.Popen(["sleep", "60"]))
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        InProcess("codegen", fail).generate(context)
+    assert children[0].wait(5) == -15

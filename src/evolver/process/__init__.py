@@ -10,7 +10,7 @@ from evolver.process.runner import run
 from evolver.process.simple import run_simple
 from evolver.process.sweep import sweep_dead_run
 from evolver.process.table import process_started
-from evolver.process.tree import quiesce
+from evolver.process.tree import contained, quiesce
 from evolver.process.values import RUN_ID, TAIL_BYTES, Command, Finished, Redactor, SimpleFinished
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Finished",
     "Redactor",
     "SimpleFinished",
+    "contained",
     "process_started",
     "quiesce",
     "run",

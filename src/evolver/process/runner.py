@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -150,7 +151,12 @@ def run(
         child = _Child(process, output, command.stdin)
         try:
             if on_start is not None:
-                on_start(process.pid, process_started(process.pid))
+                # Stopped until its pid is told: a quick agent may take `.git` away, and with it where that is written.
+                process.send_signal(signal.SIGSTOP)
+                try:
+                    on_start(process.pid, process_started(process.pid))
+                finally:
+                    process.send_signal(signal.SIGCONT)
             return _supervise(child, scope, command, interrupts, begun)
         finally:
             # Also when a callback raised, or evolver itself has a bug: nothing is left running behind a traceback.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evolver.process.tree import HELPERS
 from evolver.process.values import CHUNK, SimpleFinished
 
 KEEP_BYTES = 1024 * 1024
@@ -48,6 +49,14 @@ def run_simple(
     except (OSError, ValueError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         return SimpleFinished(error=f"{argv[0]}: {why}")
+    HELPERS.add(process.pid)
+    try:
+        return _collect(process, input, begun, timeout_ms, keep_bytes)
+    finally:
+        HELPERS.discard(process.pid)
+
+
+def _collect(process: subprocess.Popen[bytes], input: bytes, begun: float, timeout_ms: int, keep_bytes: int) -> SimpleFinished:
     kept: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
     truncated = False
     deadline = begun + timeout_ms / 1000

@@ -12,12 +12,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from evolver.process.subreaper import adopting
 from evolver.process.table import Entry, ancestors, has_variable, send, snapshot
 from evolver.process.values import RUN_ID
 
+HELPERS: set[int] = set()  # pids of `run_simple` commands that are running: never a step's
 KILL_PATIENCE = 10.0  # seconds until what SIGKILL did not end counts as a survivor
 _PAUSE = 0.02
 
@@ -30,6 +32,8 @@ class Scope:
     root: int | None = None  # the step's first process: its pid is its session's id
     before: frozenset[tuple[int, str]] = field(default_factory=frozenset)
     seen: set[tuple[int, str]] = field(default_factory=set)  # everything that was ever signalled
+    own_session: bool = False  # for a step inside this very process: then every child it started is in our session
+    awaited: frozenset[int] = frozenset()  # children whose end somebody in this process waits for: never reaped behind his back
 
     @classmethod
     def take(cls, run_id: str) -> Scope:
@@ -45,7 +49,7 @@ class Scope:
         for item in table.values():
             children.setdefault(item.ppid, []).append(item)
         found: dict[int, Entry] = {}
-        queue = [e for e in children.get(me, []) if e.sid != session and (e.pid, e.started) not in self.before]
+        queue = [e for e in children.get(me, []) if self._ours(e, session)]
         while queue:
             item = queue.pop()
             if item.pid not in found:
@@ -59,10 +63,16 @@ class Scope:
             ):
                 found[item.pid] = item
         for item in found.values():
-            if item.zombie and item.ppid == me and item.pid != self.root:
+            if item.zombie and item.ppid == me and item.pid != self.root and item.pid not in self.awaited:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(item.pid, os.WNOHANG)
         return [item for item in found.values() if not item.zombie]
+
+    def _ours(self, child: Entry, session: int) -> bool:
+        """Whether a child of this process belongs to the step."""
+        if (child.pid, child.started) in self.before or child.pid in HELPERS:
+            return False
+        return child.sid != session or self.own_session
 
     def signal(self, number: signal.Signals) -> list[Entry]:
         """Signal everyone alive; those that we may not signal are returned."""
@@ -112,6 +122,33 @@ def end(scope: Scope, grace: float, *, give_up: Callable[[], bool] = lambda: Fal
     if scope.wait(grace, give_up=give_up):
         return ()
     return scope.kill()
+
+
+@dataclass(slots=True)
+class Contained:
+    """What a step inside this process left running."""
+
+    killed: int = 0
+    survivors: tuple[int, ...] = ()
+
+
+@contextlib.contextmanager
+def contained(run_id: str, grace: float) -> Iterator[Contained]:
+    """Around a step that runs in this process: whatever it started is dead afterwards, as after any other step.
+
+    A child that another thread starts meanwhile counts as the step's, unless `run_simple` started it.
+    """
+    result = Contained()
+    with adopting():
+        scope = Scope.take(run_id)
+        scope.own_session = True
+        try:
+            yield result
+        finally:
+            me, session = os.getpid(), os.getsid(0)
+            scope.awaited = frozenset(e.pid for e in snapshot().values() if e.ppid == me and e.sid == session)
+            result.survivors = end(scope, grace)
+            result.killed = len(scope.seen) - len(result.survivors)
 
 
 def quiesce(run_id: str, *, grace_ms: int = 0) -> tuple[int, ...]:

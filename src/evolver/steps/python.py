@@ -19,12 +19,14 @@ import msgspec
 
 from evolver.errors import UsageError
 from evolver.model import AgentReport, StepContext, StepResult
+from evolver.process import contained
 from evolver.steps import callable_child
 from evolver.steps.command import VALIDATOR_GRACE_MS, Wrap, plain, with_retries
 from evolver.steps.runner import StepRunner, free_log
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 REPORT_LIMIT = 1 << 20
+IN_PROCESS_GRACE_S = 0.5
 
 
 def check_target(target: str, where: str) -> str:
@@ -112,9 +114,10 @@ class InProcess:
 
     def _call(self, context: StepContext, method: str) -> StepResult:
         begun = time.monotonic()
-        value = callable_child.call(self.function, method, context)
+        with contained(context.run_id, IN_PROCESS_GRACE_S) as left:
+            value = callable_child.call(self.function, method, context)
         if isinstance(value, StepResult):
-            return value
+            return msgspec.structs.replace(value, killed=value.killed + left.killed, survivors=value.survivors + left.survivors)
         end = callable_child.ending(value)
         log = free_log(context.log_dir, self.name, context.repair_round)
         log.write_text(end.words, encoding="utf-8", errors="replace")
@@ -126,4 +129,6 @@ class InProcess:
             log_bytes=log.stat().st_size,
             tail=end.words,
             report=end.report,
+            killed=left.killed,
+            survivors=left.survivors,
         )
