@@ -148,7 +148,9 @@ class Rejection:
             self.problem = str(error)
             return state.but(restored=False, retried=retried)
         if self._changes is not None and not retried:
-            self._report = self._changes.execute().to_dict()
+            self._report = self._changes.execute().to_event()
+            # Its commands are foreign programs: what restore saw last proves nothing any more.
+            self.workspace.guard_control(self.baseline)
         crash_point("iteration.restored")
         return state.but(retried=retried)
 
