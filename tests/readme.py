@@ -1,4 +1,4 @@
-"""The README's blocks: found, run, captured. `python tests/readme.py` writes the sessions anew.
+"""The README's blocks: found, run, captured. `python tests/readme.py` writes the sessions and the live view's pane anew.
 
 Each block is preceded by a comment that says where it runs: `<!-- demo -->` and `<!-- tests -->` in a fresh clone,
 `<!-- run: project -->` in the reader's project (all of them in one shell, in order), `<!-- session -->` in an empty folder, its output
@@ -103,6 +103,9 @@ def main() -> int:
             if block.mark == "session":
                 fresh = captured(commands(block.text), folder, env).replace(f"{folder}/", "/home/me/")
                 text = text.replace(block.text, fresh)
+            if block.mark == "pane":  # written by the live view's own test, with SCREENSHOTS=docs/images
+                shown = (ROOT / "docs/images/pane.txt").read_text(encoding="utf-8").rstrip("\n") + "\n"
+                text = text.replace(f"<!-- pane -->\n```text\n{block.text}```", f"<!-- pane -->\n```text\n{shown}```")
     README.write_text(text, encoding="utf-8")
     return 0
 

@@ -43,9 +43,9 @@ await page.locator(".strip a").nth(1).press("Enter");
 await page.waitForFunction(() => document.getElementById("i2").open);
 const jumped = await page.locator("#i2").evaluate((d) => d.open && d.contains(document.activeElement));
 await page.goto(url);
+await page.screenshot({ path: `${out}/report.png` });
 await page.keyboard.press("Tab");
 const skip = await page.evaluate(() => document.activeElement.textContent);
-await page.screenshot({ path: `${out}/report.png` });
 await context.close();
 
 // As a phone and in the dark: nothing wider than the screen.

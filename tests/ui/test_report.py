@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,18 +111,7 @@ def test_no_run_is_a_usage_error(tmp_path: Path) -> None:
 )
 def test_chromium_opens_the_report_of_a_1000_iteration_run(large: Recorded, tmp_path: Path) -> None:
     """No console error, no external request, no violation axe-core finds, folding and keyboard work; phone, dark, print."""
-    page = tmp_path / "r.html"
-    assert evolver("report", "-o", str(page), cwd=large.root).returncode == 0
-    shots = Path(os.environ.get("SCREENSHOTS", tmp_path))
-    done = subprocess.run(
-        ["node", str(Path(__file__).with_name("browser.mjs")), str(page), str(shots), str(NODE_MODULES)],
-        env={**os.environ, "CHROMIUM": CHROMIUM or "", "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
+    seen = opened(large.root, tmp_path, tmp_path)
     assert seen["console"] == []
     assert seen["requests"] == []
     assert seen["violations"] == {"light": [], "dark": []}
@@ -132,4 +122,23 @@ def test_chromium_opens_the_report_of_a_1000_iteration_run(large: Recorded, tmp_
     assert seen["skip"] == "To the iterations"
     assert seen["overflow"] == 0
     assert seen["background"] == "rgb(13, 17, 23)"
-    assert (shots / "report.png").stat().st_size > 10_000
+    assert (tmp_path / "report.png").stat().st_size > 10_000
+    if "SCREENSHOTS" in os.environ:  # for the README: the demo's report
+        assert evolver("demo", "--quiet", "demo", cwd=tmp_path).returncode == 0
+        opened(tmp_path / "demo", tmp_path, Path(os.environ["SCREENSHOTS"]))
+
+
+def opened(root: Path, tmp_path: Path, shots: Path) -> dict[str, Any]:
+    """What Chromium saw of the report of the last run in `root`."""
+    page = tmp_path / "r.html"
+    assert evolver("report", "-o", str(page), cwd=root).returncode == 0
+    done = subprocess.run(
+        ["node", str(Path(__file__).with_name("browser.mjs")), str(page), str(shots), str(NODE_MODULES)],
+        env={**os.environ, "CHROMIUM": CHROMIUM or "", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
