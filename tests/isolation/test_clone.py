@@ -277,3 +277,38 @@ def test_land_drop_forgets_the_work(person: Person) -> None:
     person.git("checkout", "-q", "app.txt")
     person.isolated("echo new > new.txt", exit=0)
     assert person.git("show", "HEAD:app.txt") == "0"
+
+
+def test_a_run_killed_before_it_landed_is_landed_later(person: Person) -> None:
+    crashed = person.evolver(
+        *("run", "--isolation", "clone", "--codegen", NTH, "--max-iters", "2"), env={"EVOLVER_CRASH_AT": "run.finished"}
+    )
+    assert crashed.code == -9
+    assert person.git("rev-list", "--count", "HEAD") == "1"
+    assert "`evolver land` brings its commits" in person.evolver("status", exit=0).out
+    person.evolver("land", exit=0)
+    assert person.git("rev-list", "--count", "HEAD") == "3"
+
+
+def test_work_that_has_not_landed_can_be_looked_at_from_the_persons_checkout(person: Person) -> None:
+    person.write("app.txt", "mine\n")
+    person.isolated(NTH, exit=0)
+    person.git("update-ref", "-d", f"refs/evolver/unlanded/{person.events('run.started')[0]['runid']}")
+    assert "+1" in person.evolver("diff", "1", exit=0).out
+    assert "app.txt" in person.evolver("show", "1", exit=0).out
+
+
+def test_events_as_json_and_the_refusal_on_standard_error(person: Person) -> None:
+    person.write("app.txt", "mine\n")
+    ended = person.isolated(NTH, "--json", exit=0)
+    assert all(line.startswith("{") for line in ended.out.splitlines())
+    assert "not landed" in ended.err
+    person.git("checkout", "-q", "app.txt")
+    ended = person.isolated(NTH, "--json", exit=0)
+    assert "dev.evolver.run.landed" in ended.out
+    assert "landed 2" not in ended.out
+
+
+def test_dry_run_says_where_it_would_work_and_makes_nothing(person: Person) -> None:
+    assert "isolation  clone" in person.isolated(NTH, "--dry-run", exit=0).out
+    assert not (person.root / ".git/evolver/clone").exists()

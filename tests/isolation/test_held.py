@@ -97,3 +97,37 @@ def test_a_clone_that_was_removed_under_a_dead_run(person: Person) -> None:
     subprocess.run(["rm", "-rf", str(person.clone)], check=True)
     person.isolated(NTH, exit=0)
     assert person.last("run.recovered")["found"] == "the clone it worked in is gone"
+
+
+def test_wait_waits_for_the_clones_resume_lock(person: Person) -> None:
+    held(person)
+    process = person.start("run", "--isolation", "clone", "--wait", "--codegen", NTH, "--max-iters", "1")
+    person.evolver("resume", "--rollback", "hard", exit=0)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+
+
+def test_resume_run_goes_on_in_the_clone(person: Person) -> None:
+    person.loop(
+        f"""[loop]
+max_iters = 1
+[rollback]
+mode = "none"
+[codegen]
+command = "{NTH}"
+[[validator]]
+name = "check"
+command = "test -e {person.root.parent}/fine"
+"""
+    )
+    person.evolver("run", "--isolation", "clone", exit=3)
+    (person.root.parent / "fine").touch()
+    person.evolver("resume", "--rollback", "hard", "--run", exit=0)
+    assert [e["data"]["isolation"] for e in person.events("run.started")] == ["clone", "clone"]
+    assert person.git("show", "HEAD:app.txt") == "0\n1"
+
+
+def test_stash_mode_keeps_the_attempt_in_the_clones_stash_not_the_persons(person: Person) -> None:
+    person.isolated(f"{NTH}; touch new", "--rollback", "stash", validate="false", exit=1)
+    assert person.git("stash", "list") == ""
+    assert len(person.inside("stash", "list").splitlines()) == 1

@@ -147,3 +147,60 @@ def test_environment_variable_chooses_the_clone(person: Person) -> None:
     person.env["EVOLVER_ISOLATION"] = "clone"
     person.run("pwd > where", exit=0)
     assert person.git("show", "HEAD:where") == str(person.clone)
+
+
+def test_a_shallow_repository(person: Person, tmp_path: Path) -> None:
+    person.write("app.txt", "1\n")
+    person.commit()
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{person.root}", str(tmp_path / "shallow")], check=True)
+    shallow = Person(tmp_path / "shallow")
+    shallow.isolated(NTH, iters=2, exit=0)
+    assert shallow.git("show", "HEAD:app.txt") == "1\n1\n2"
+    shallow.isolated(NTH, exit=0)
+
+
+def test_a_repository_that_borrows_objects(person: Person, tmp_path: Path) -> None:
+    subprocess.run(["git", "clone", "-q", "--shared", str(person.root), str(tmp_path / "borrower")], check=True)
+    borrower = Person(tmp_path / "borrower")
+    borrower.isolated(NTH, exit=0)
+    assert borrower.git("show", "HEAD:app.txt") == "0\n1"
+
+
+def test_sha256_objects(tmp_path: Path) -> None:
+    root = tmp_path / "sha256"
+    root.mkdir()
+    repo = Person(root)
+    repo.git("init", "-q", "--object-format=sha256")
+    repo.write("app.txt", "0\n")
+    repo.commit()
+    repo.isolated(NTH, exit=0)
+    assert len(repo.head()) == 64
+    assert repo.git("show", "HEAD:app.txt") == "0\n1"
+
+
+def test_odd_names(tmp_path: Path) -> None:
+    odd = Person.make(tmp_path / "a b'ü\n.x")
+    odd.git("checkout", "-q", "-b", "feat/ü-1")
+    odd.write("loops/my loop+1.toml", f'[loop]\nmax_iters = 1\nisolation = "clone"\n[codegen]\ncommand = "{NTH}"\n')
+    odd.commit()
+    odd.evolver("run", "my loop+1", exit=0)
+    assert odd.git("show", "feat/ü-1:app.txt") == "0\n1"
+
+
+def test_a_state_folder_inside_the_worktree_is_refused(person: Person) -> None:
+    person.env["EVOLVER_STATE_DIR"] = str(person.root / "state")
+    assert "lies inside the worktree" in person.isolated(NTH, exit=2).err
+
+
+def test_a_step_is_told_the_folder_it_stands_in(person: Person) -> None:
+    person.env["PWD"] = str(person.root)
+    person.isolated("/usr/bin/env | grep ^PWD= > here", exit=0)
+    assert person.git("show", "HEAD:here") == f"PWD={person.clone}"
+
+
+def test_uncommitted_loop_files_and_prompts_are_the_persons(person: Person) -> None:
+    """A definition that is not committed yet is read from the person's checkout; its scripts are not in the clone."""
+    person.write("loops/draft.toml", f'[loop]\nmax_iters = 1\nisolation = "clone"\n[codegen]\ncommand = "{NTH}"\n')
+    person.evolver("run", "draft", exit=0)
+    assert person.git("show", "HEAD:app.txt") == "0\n1"
+    assert person.git("status", "--porcelain") == "?? loops/"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolver.git import Git
+from evolver import clone
+from evolver.git import Done, Git
 from evolver.layout import Layout
 from evolver.ui.views import IterationView
 
@@ -21,27 +22,39 @@ class Objects:
     """Read access to one repository."""
 
     git: Git
+    beside: Git | None = None  # the clone of isolated runs: what has not landed is there alone
 
     @classmethod
     def of(cls, layout: Layout) -> Objects:
-        return cls(Git.at(layout.root, layout.git_dir))
+        cloned = clone.find(layout)
+        return cls(
+            Git.at(layout.root, layout.git_dir), Git.at(cloned.root, cloned.git_dir) if cloned is not None else None
+        )
+
+    def _run(self, *args: str, check: bool = True) -> Done:
+        more = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.beside.git_dir / "objects")} if self.beside is not None else {}
+        return self.git.run(*args, env=more, check=check)
 
     def commit(self, name: str) -> str | None:
         """The commit's id; None when it is gone."""
-        done = self.git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", check=False)
-        return done.text if done.ok else None
+        for git in (self.git, self.beside):
+            if git is not None:
+                done = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", check=False)
+                if done.ok:
+                    return done.text
+        return None
 
     def show(self, name: str) -> tuple[str, str] | None:
         """Subject and diff of a commit; None when it is gone."""
         commit = self.commit(name)
         if commit is None:
             return None
-        subject = self.git.run("show", "--no-patch", "--format=%s", commit).out.decode(errors="replace").strip()
-        return subject, self.git.run("show", "--format=", *_SAFE, commit).out.decode(errors="replace")
+        subject = self._run("show", "--no-patch", "--format=%s", commit).out.decode(errors="replace").strip()
+        return subject, self._run("show", "--format=", *_SAFE, commit).out.decode(errors="replace")
 
     def diff(self, old: str, new: str, *, stat: bool = False) -> bytes:
         """Between two commits' trees, as `git apply` takes it."""
-        return self.git.run("diff", *(_STAT if stat else _PATCH), *_SAFE, old, new, "--").out
+        return self._run("diff", *(_STAT if stat else _PATCH), *_SAFE, old, new, "--").out
 
     def result(self, iteration: IterationView) -> str | None:
         """The commit that holds what the iteration made, wherever it was kept; None when nothing was kept."""
@@ -60,7 +73,7 @@ class Objects:
         untracked = self.commit(f"{made}^3") if iteration.stash_ref and made == self.commit(iteration.stash_ref) else None
         if untracked is not None:
             how = _STAT if stat else _PATCH
-            text += self.git.run("diff-tree", "--root", "--no-commit-id", "-r", *how, *_SAFE, untracked).out
+            text += self._run("diff-tree", "--root", "--no-commit-id", "-r", *how, *_SAFE, untracked).out
         return text
 
 
