@@ -181,3 +181,32 @@ def test_the_other_modes(repo: Repo, mode: str) -> None:
         assert repo.evolver("resume", "--rollback", "hard").code == 0
     assert finished(repo)["changes_report"]["errors"] == []
     assert snapshot(repo.root) == before
+
+
+@pytest.mark.parametrize(
+    "point", ["iteration.rollback_started", "iteration.preserved", "restore.before", "restore.deleted", "restore.after"]
+)
+def test_a_loop_killed_before_the_logs_commands_is_finished_by_the_next_run(repo: Repo, tmp_path: Path, point: str) -> None:
+    """The restore removes the log; what it asked for is kept in evolver's own folder until it is done."""
+    loop(repo, AGENT, extra="ignored_files = 2")
+    before = snapshot(repo.root)
+    assert repo.evolver("run", "--max-iters", "1", env={"EVOLVER_CRASH_AT": point}).code == -9
+    assert not (tmp_path / "bin/calls").exists()
+    done = repo.evolver("resume")
+    assert done.code == 0, done.text
+    (event,) = repo.events("rollback.finished")
+    assert event["data"]["changes_report"]["errors"] == []
+    assert event["data"]["changes_report"]["commands_reverted"] == 2
+    assert (tmp_path / "bin/calls").read_text() == "npm|install|\n"
+    assert not (tmp_path / "db").exists()
+    assert snapshot(repo.root) == before
+    assert not (repo.root / ".git/evolver/changes").exists()
+
+
+def test_backups_survive_a_kill_between_the_restore_and_the_rest(repo: Repo, tmp_path: Path) -> None:
+    """`.rollback/` is gone with the restore; the file beyond the budget still gets its bytes."""
+    loop(repo, AGENT, extra="ignored_files = 2")
+    assert repo.evolver("run", "--max-iters", "1", env={"EVOLVER_CRASH_AT": "restore.after"}).code == -9
+    assert not (repo.root / ".rollback").exists() and (repo.root / "big/1").read_text() == "agent\n"
+    assert repo.evolver("resume").code == 0
+    assert (repo.root / "big/1").read_text() == "1\n"

@@ -44,7 +44,7 @@ class Undo:
     timeout_ms: int = COMMAND_TIMEOUT_MS
     # Does somebody else put this path back (a loop's restore)? Then it is none of ours.
     covered: Callable[[RelativePath], bool] = lambda path: False
-    _kept: dict[str, Kept] = field(default_factory=dict)  # by the entry's field
+    kept: dict[str, Kept] = field(default_factory=dict)  # good backups, by the entry's field
     _before: set[tuple[bytes, ...]] = field(default_factory=set)  # what was there before commits were reverted
     _keep: Keep = field(init=False)
 
@@ -74,7 +74,7 @@ class Undo:
                         "files", f"Failed to restore {item.path.shown}: backup {item.backup.shown} does not match its sha256"
                     )
                 else:
-                    self._kept[item.field] = kept
+                    self.kept[item.field] = kept
 
     # ------------------------------------------------------------ everything, in order
 
@@ -125,7 +125,7 @@ class Undo:
                 resolved.setdefault(commit, text)
         added: set[bytes] = set().union(*(repository.added_by(commit) for commit in resolved))
         # Only what can be brought back is put back: files with a backup at hand, and files the log's own commits made.
-        mine = [item.path for item in self.log.modified if item.field in self._kept]
+        mine = [item.path for item in self.log.modified if item.field in self.kept]
         mine += [entry.path for entry in self.log.created if repository.full(entry.path) in added]
         if resolved and (problem := repository.put_back(mine)):
             self.report.error("commits", f"Failed to put edited files back to HEAD: {problem}")
@@ -160,7 +160,7 @@ class Undo:
         """Newest first: where a file was recorded twice, its first backup is the original and has the last word."""
         lines: list[str] = []
         for item in reversed(self.log.modified):
-            kept = self._kept.get(item.field)
+            kept = self.kept.get(item.field)
             if kept is None:
                 continue
             try:

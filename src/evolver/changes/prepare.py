@@ -21,6 +21,8 @@ from evolver.changes.apply import Undo
 from evolver.changes.check import check
 from evolver.changes.files import Root
 from evolver.changes.gitwork import Repository
+from evolver.changes.kept import Keep
+from evolver.changes.kept import backups as kept_backups
 from evolver.changes.model import ChangesLog, Refused
 from evolver.changes.parse import parse
 from evolver.changes.paths import BadPathError, RelativePath, relative, shown
@@ -39,7 +41,8 @@ class PreparedRollback:
     refused: tuple[str, ...] = ()  # why nothing of the log will be undone
     log: ChangesLog | None = None
     covered: Callable[[RelativePath], bool] = lambda path: True
-    present: frozenset[tuple[bytes, ...]] = frozenset()  # created files and artifacts that the attempt had left
+    present: frozenset[str] = frozenset()  # fields of created files and artifacts that the attempt had left
+    keep: Keep | None = None
     _undo: Undo | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -51,10 +54,14 @@ class PreparedRollback:
             # What the filesystem said before the restore is no longer what it says.
             errors = check(self._undo.root, self._undo.log, None)
             if errors:
-                return self._undo.report.refuse(*errors)
-            self._tell_restored(self._undo)
-            self._undo.run()
-            return self._undo.report.finish()
+                report = self._undo.report.refuse(*errors)
+            else:
+                self._tell_restored(self._undo)
+                self._undo.run()
+                report = self._undo.report.finish()
+        if self.keep is not None:
+            self.keep.forget()
+        return report
 
     def _tell_restored(self, undo: Undo) -> None:
         """What the restore has undone of the log already; looked at, not believed."""
@@ -65,7 +72,7 @@ class PreparedRollback:
         lists = (("created", "Deleted", self.log.created), ("artifacts", "Removed artifact", self.log.artifacts))
         for section, verb, entries in (*lists, ("artifacts", "Removed plan file", self.log.plan_files)):
             for entry in entries:
-                if self.covered(entry.path) and entry.path.names in self.present and not undo.exists(entry.path):
+                if self.covered(entry.path) and entry.field in self.present and not undo.exists(entry.path):
                     undo.report.did(section, f"{verb} {entry.path.shown}")
 
     def close(self) -> None:
@@ -86,11 +93,14 @@ def prepare(
     *,
     left_out: Sequence[str] = (),
     unchanged_since: str | None = None,
+    keep: Keep | None = None,
 ) -> PreparedRollback | None:
-    """Read the attempt's log and take its backups. None: the attempt wrote none. Starts no child and changes nothing.
+    """Read the attempt's log and take its backups. None: the attempt wrote none. Starts no child; changes only `keep`.
 
     `left_out`: folders below `root` that the baseline does not hold, so that the restore leaves them alone. `unchanged_since`:
-    `log_digest` at the baseline; a log that is still the same tells of an earlier iteration. `section`: `[changes]`.
+    `log_digest` at the baseline; a log that is still the same tells of an earlier iteration. `section`: `[changes]`. `keep`:
+    where it survives us; what an earlier process kept there of the same baseline and did not finish is what is prepared.
+    Raise `OSError` when it cannot be kept.
     """
     with ExitStack() as stack:
         try:
@@ -98,7 +108,8 @@ def prepare(
         except OSError as error:
             return PreparedRollback(root, (f"{shown(str(root))}: {error.strerror}",))
         inside = inside_root(log_path, folder)
-        data = read_log(log_path, folder, inside)
+        index = keep.load() if keep is not None else None
+        data = index.log if index is not None else read_log(log_path, folder, inside)
         if isinstance(data, Refused):
             missing = data.errors[0].startswith("Changes log not found")
             return None if missing else PreparedRollback(root, data.errors)
@@ -111,23 +122,33 @@ def prepare(
         ours = _left_to_us(log, covered)
         if errors := check(folder, ours, inside):
             return PreparedRollback(root, errors, log)
+        if keep is not None and index is None:
+            keep.begin()
         report = Builder(shown(log.phase))
         for line in log.warnings:
             report.warn("log", line)
+        vault = stack.enter_context(Vault(keep.vault if keep is not None else None))
         undo = Undo(
             root=folder,
             log=ours,
             log_path=inside,
             repository=None,
-            vault=stack.enter_context(Vault()),
+            vault=vault,
             report=report,
             reverts=section.revert if section is not None else {},
             covered=covered,
         )
-        undo.read_backups()
-        entries = (*log.created, *log.artifacts, *log.plan_files)
-        present = frozenset(entry.path.names for entry in entries if undo.exists(entry.path))
-        return PreparedRollback(root, (), log, covered, present, undo, stack.pop_all())
+        if index is not None:
+            undo.kept = kept_backups(index)
+            present = frozenset(index.present)
+        else:
+            undo.read_backups()
+            entries = (*log.created, *log.artifacts, *log.plan_files)
+            present = frozenset(entry.field for entry in entries if undo.exists(entry.path))
+            if keep is not None:
+                vault.sync()
+                keep.save(data, undo.kept, tuple(sorted(present)))
+        return PreparedRollback(root, (), log, covered, present, keep, undo, stack.pop_all())
 
 
 def discard_log(log_path: Path, root: Path) -> None:

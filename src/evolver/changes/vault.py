@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from evolver.changes.files import CHUNK, read_chunks
@@ -32,11 +33,15 @@ class Kept:
 
 
 class Vault:
-    """Use as a context manager, or `close` it."""
+    """Use as a context manager, or `close` it. `path`: a file to keep the bytes in, which outlives us; else an anonymous one."""
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  closed by `close`
-        self._end = 0
+    def __init__(self, path: Path | None = None) -> None:
+        if path is None:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  closed by `close`
+        else:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            self._file = open(fd, "r+b", buffering=0)  # noqa: SIM115
+        self._end = os.fstat(self._file.fileno()).st_size
 
     def keep(self, fd: int, *, limit: int = MAX_BACKUP_BYTES) -> Kept:
         """Read an open regular file to its end. Raise `OSError` (`TooLargeError` beyond `limit` bytes, or when all of them
@@ -65,6 +70,9 @@ class Vault:
                 raise OSError(0, "the kept copy is cut short")
             yield chunk
             at += len(chunk)
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

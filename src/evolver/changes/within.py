@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolver.changes.exclude import exclude
+from evolver.changes.kept import Keep
 from evolver.changes.prepare import PreparedRollback, discard_log, log_digest, prepare
 from evolver.definition import LoopDefinition
-from evolver.layout import Layout
+from evolver.layout import Layout, locate
 from evolver.worktree.values import Baseline
 
 
@@ -29,7 +30,13 @@ class ChangesLogAt:
         if definition.rollback.changes_log is None:
             return None
         path = root / definition.rollback.changes_log
-        return cls(path, root, definition, log_digest(path) if look else before)
+        found = cls(path, root, definition, log_digest(path) if look else before)
+        if look:
+            found._keep("").forget()  # of an iteration that is over
+        return found
+
+    def _keep(self, fingerprint: str) -> Keep:
+        return Keep(locate(self.root).state / "changes", fingerprint)
 
     def retire(self) -> None:
         """The attempt was accepted: the log it wrote, and its backups, have served. A log that was the user's stays."""
@@ -39,7 +46,14 @@ class ChangesLogAt:
 
     def prepare(self, baseline: Baseline) -> PreparedRollback | None:
         """Read log and backups while they exist; None when the attempt wrote no log."""
-        return prepare(self.path, self.root, self.definition.changes, left_out=baseline.left_out, unchanged_since=self.before)
+        return prepare(
+            self.path,
+            self.root,
+            self.definition.changes,
+            left_out=baseline.left_out,
+            unchanged_since=self.before,
+            keep=self._keep(baseline.fingerprint),
+        )
 
 
 def hide_changes_log(definition: LoopDefinition, layout: Layout) -> None:
