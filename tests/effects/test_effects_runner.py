@@ -304,7 +304,7 @@ def test_a_person_who_was_told_is_not_told_again(world: World, tmp_path: Path) -
 CHILD = """
 import sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {tests!r} + "/tests"]
 from evolver.events.log import EventLog
 from evolver.layout import locate
 from tests.effects.conftest import World
