@@ -45,7 +45,7 @@ def preflight(site: Site, dirty: DirtyPolicy) -> None:
 def _usable(site: Site) -> None:
     """Would the user's own git work here? Ours is told where to look, so it would not notice another user's repository (kind 51)."""
     env = {"GIT_CONFIG_GLOBAL": site.user_config} if site.user_config is not None else {}
-    done = site.git.found_from(site.root, "rev-parse", "--show-toplevel", "--is-bare-repository", env=env)
+    done = site.git.found_from(site.root, "rev-parse", "--is-bare-repository", "--show-toplevel", env=env)
     said = os.fsdecode(done.err).strip()
     if not done.ok:
         if "dubious ownership" in said:
@@ -56,12 +56,12 @@ def _usable(site: Site) -> None:
         if "repository format" in said or "extension" in said:
             raise PreflightError(f"unknown repository format: {_last(said)}", "Use a git that knows it, and an evolver that does.")
         raise PreflightError(f"git cannot use {site.root}: {_last(said)}", "Make `git status` work there first.")
-    lines = os.fsdecode(done.out).split("\n")
-    if "true" in lines[1:2]:
+    bare, _, top = os.fsdecode(done.out).removesuffix("\n").partition("\n")  # a folder's name may have newlines in it
+    if bare == "true":
         raise PreflightError(f"{site.root} is a bare repository", "Run evolver in a worktree of it.")
-    if os.path.realpath(lines[0]) != str(site.root):
+    if os.path.realpath(top) != str(site.root):
         raise PreflightError(
-            f"git takes {lines[0]} for the worktree, not {site.root}", "core.worktree or GIT_WORK_TREE points elsewhere; unset it."
+            f"git takes {top} for the worktree, not {site.root}", "core.worktree or GIT_WORK_TREE points elsewhere; unset it."
         )
 
 
