@@ -57,7 +57,11 @@ def _flock(path: Path) -> Iterator[int]:
 def run_lock(layout: Layout, note: str = "") -> Iterator[None]:
     """Hold the worktree. Raise `BusyError` when somebody else does. `note` tells others who we are."""
     with ExitStack() as stack:
-        for path in (layout.run_lock, layout.lifeboat / "run.lock"):
+        # Where an attempt took the git folder away and the tree is held, the lifeboat's lock alone counts.
+        places = [layout.lifeboat / "run.lock"]
+        if layout.git_dir.is_dir():
+            places.insert(0, layout.run_lock)
+        for path in places:
             fd = stack.enter_context(_flock(path))
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"pid {os.getpid()} {note}".strip().encode() + b"\n", 0)

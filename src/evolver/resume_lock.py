@@ -70,6 +70,8 @@ def write(layout: Layout, lock: ResumeLock) -> None:
     data = msgspec.json.format(msgspec.json.encode(lock), indent=2) + b"\n"
     written, problem = 0, ""
     for path in reversed(_paths(layout)):
+        if written and not layout.git_dir.is_dir():
+            continue  # the attempt took the git folder away: held as it left it, the lifeboat has the lock
         try:
             write_atomic(path, data)
             written += 1

@@ -120,11 +120,12 @@ class EventLog:
 
     def emit(self, event: Event, *, run_id: str | None = None, iteration: int | None = None) -> Envelope:
         """Append one event and sync it; the envelope as written. Raise `LogError`."""
-        with self._locked():
-            self._reconcile()
-            self._tell_notes()
-            self._make_room()
-            written = self._append(event, run_id, iteration)
+        try:
+            written = self._emit_lost(event, run_id, iteration) if self._adrift() else self._emit(event, run_id, iteration)
+        except (OSError, LogError):
+            if not self._adrift():  # an agent takes `.git` away just now
+                raise
+            written = self._emit_lost(event, run_id, iteration)
         if not self._in_after:
             self._in_after = True
             try:
@@ -134,8 +135,27 @@ class EventLog:
                 self._in_after = False
         return written
 
+    def _emit(self, event: Event, run_id: str | None, iteration: int | None) -> Envelope:
+        with self._locked():
+            self._reconcile()
+            self._tell_notes()
+            self._make_room()
+            return self._append(event, run_id, iteration)
+
+    def _adrift(self) -> bool:
+        """The git folder itself is gone (an agent's doing), and ours to make again it is not: the lifeboat still has the log."""
+        return self._mirror is not None and self._fd >= 0 and self._head is not None and not self.path.parent.parent.is_dir()
+
+    def _emit_lost(self, event: Event, run_id: str | None, iteration: int | None) -> Envelope:
+        """Append to the open file, which the lifeboat names too. `ensure_present` puts it back once there is a git folder."""
+        assert self._mirror is not None
+        with self._thread, locked(self._mirror.stream):
+            return self._append(event, run_id, iteration)
+
     def ensure_present(self) -> None:
         """Put the log back when it went away with `.git`; raise `LogError` when it was tampered with."""
+        if self._adrift():
+            return
         with self._locked():
             self._reconcile()
 
@@ -187,10 +207,14 @@ class EventLog:
 
     def _remember(self, head: Head) -> None:
         """Write `head` beside the log and in the lifeboat."""
-        self._head = msgspec.structs.replace(head, folder=self.path.parent.stat().st_ino)
         try:
+            self._head = msgspec.structs.replace(head, folder=self.path.parent.stat().st_ino)
             heads.write(paths.head_path(self.path), self._head)
         except OSError as error:
+            if self._mirror is not None and not self.path.parent.parent.is_dir():
+                self._head = head
+                self._mirror.write_head(self._head)
+                return
             hint = "Make room on the disk, or its folder writable."
             raise LogError(f"{paths.head_path(self.path)}: {error.strerror}", hint) from error
         if self._mirror is not None:

@@ -151,12 +151,7 @@ def run(
         child = _Child(process, output, command.stdin)
         try:
             if on_start is not None:
-                # Stopped until its pid is told: a quick agent may take `.git` away, and with it where that is written.
-                process.send_signal(signal.SIGSTOP)
-                try:
-                    on_start(process.pid, process_started(process.pid))
-                finally:
-                    process.send_signal(signal.SIGCONT)
+                _announce(process.pid, on_start)
             return _supervise(child, scope, command, interrupts, begun)
         finally:
             # Also when a callback raised, or evolver itself has a bug: nothing is left running behind a traceback.
@@ -164,6 +159,20 @@ def run(
             with contextlib.suppress(subprocess.TimeoutExpired):  # one that cannot be killed is named, not waited for
                 process.wait(1.0)
             child.close()
+
+
+def _announce(pid: int, on_start: Callable[[int, str], None]) -> None:
+    """Tell of the child while it is stopped: a quick agent may take `.git` away, and with it where its pid is written.
+
+    Not by `Popen.send_signal`: that reaps a child which has ended already, and its start time is gone with it.
+    """
+    with contextlib.suppress(PermissionError):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        on_start(pid, process_started(pid))
+    finally:
+        with contextlib.suppress(PermissionError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _why(error: Exception) -> str:
