@@ -49,7 +49,7 @@ def demo(
     if run is not None:
         out.print()
         print_run(run, out)
-    command = "evolver" if shutil.which("evolver") else shlex.quote(str(Path(sys.argv[0]).absolute()))
+    command = _called()
     for line in (
         "",
         f"Events   {events}",
@@ -63,6 +63,14 @@ def demo(
         out.print(line, soft_wrap=True)
     sys.stdout.flush()
     raise typer.Exit(int(report.exit_code))
+
+
+def _called() -> str:
+    """How a person calls this program again, from anywhere."""
+    if shutil.which("evolver"):
+        return "evolver"
+    program = Path(sys.argv[0]).absolute()
+    return shlex.join([sys.executable, "-m", "evolver"] if program.name == "__main__.py" else [str(program)])
 
 
 def _environment() -> dict[str, str]:
