@@ -142,6 +142,8 @@ def environment() -> str:
             _table(("variable", "default", "loop-file key", "meaning"), rows),
             "## What every step is given\n",
             _table(("variable", "meaning"), steps),
+            "## What a `[[sink]]` command is given\n",
+            _table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in settings.SINK_VARIABLES.items()]),
         ]
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evolver.settings import STEP_VARIABLES, VARIABLES
+from evolver.settings import SINK_VARIABLES, STEP_VARIABLES, VARIABLES
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,7 +27,7 @@ def test_env_example_is_the_table() -> None:
 
 
 def test_no_code_reads_a_variable_that_the_table_does_not_have() -> None:
-    known = {variable.name for variable in VARIABLES} | STEP_VARIABLES.keys()
+    known = {variable.name for variable in VARIABLES} | STEP_VARIABLES.keys() | SINK_VARIABLES.keys()
     unknown = {}
     for path in sorted((ROOT / "src").rglob("*.py")):
         found = set(re.findall(r"\bEVOLVER_[A-Z][A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8"))) - known
@@ -41,7 +41,7 @@ def test_every_variable_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference/environment.md").read_text(encoding="utf-8")
     for variable in VARIABLES:
         assert f"`{variable.name}`" in text
-    for name in STEP_VARIABLES:
+    for name in (*STEP_VARIABLES, *SINK_VARIABLES):
         assert f"`{name}`" in text
 
 

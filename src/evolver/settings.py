@@ -88,6 +88,12 @@ STEP_VARIABLES: Mapping[str, str] = {
     "EVOLVER_STEP_DIR": "scratch outside the worktree, removed when the run ends",
 }
 
+# What evolver sets for a `[[sink]]` command, which gets the event itself on standard input.
+SINK_VARIABLES: Mapping[str, str] = {
+    "EVOLVER_EVENT_ID": "the event's id, the same at every attempt to deliver it",
+    "EVOLVER_EVENT_TYPE": "the event's type",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
