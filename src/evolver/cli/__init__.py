@@ -20,6 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from evolver.errors import EvolverError, ExitStatus
 
     try:
+        if words in (["status"], ["status", "--json"]):  # likewise: in every prompt, in every watch
+            from pathlib import Path
+
+            from evolver.ui.status import show
+
+            show(Path(), as_json=len(words) > 1)
+            return
         from evolver.cli.app import build
 
         build(words[0] if words else None)(words, prog_name="evolver", standalone_mode=True)
