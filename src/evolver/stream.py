@@ -46,6 +46,8 @@ def anchor(layout: Layout, log: EventLog) -> None:
     """Let `refs/evolver/audit/…` remember where the stream ends; a repository git cannot write to keeps its older anchor."""
     if log.head is None:
         return
+    if layout.resume_lock.exists() or (layout.lifeboat / "resume.lock").exists():
+        return  # held: git's folder is as the attempt left it, and no git of ours runs in it
     try:
         move_anchor_ref(layout, log.path, log.head)
     except LogError:

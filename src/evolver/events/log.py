@@ -40,7 +40,7 @@ class Genesis(msgspec.Struct, frozen=True, kw_only=True):
     """What the first line of a segment says of the definition in force."""
 
     definition_hash: str | None = None
-    validators: tuple[str, ...] = ()  # sha256 of each validator's argv
+    validators: tuple[str, ...] = ()  # sha256 of each validator: its argv and its scripts
     pre_ref: str | None = None
     version: str = __version__
 
@@ -154,8 +154,6 @@ class EventLog:
 
     def ensure_present(self) -> None:
         """Put the log back when it went away with `.git`; raise `LogError` when it was tampered with."""
-        if self._adrift():
-            return
         with self._locked():
             self._reconcile()
 

@@ -52,6 +52,20 @@ class Aside:
     def note_mode(self, area: str, path: str, mode: int) -> None:
         self._note(_What(area, os.fsencode(path), mode))
 
+    def note_missing(self, area: str, path: str) -> None:
+        """The attempt removed what the guard is about to bring back."""
+        self._note(_What(area, os.fsencode(path), None, False))
+
+    def body_of(self, path: str) -> Path | None:
+        """What the attempt had at a path of git's folder: None when it had nothing there, or did not change it."""
+        found = None
+        if self.folder.is_dir():
+            for number in sorted((int(p.stem) for p in self.folder.glob("*.what")), reverse=True):
+                what = msgspec.msgpack.decode((self.folder / f"{number}.what").read_bytes(), type=_What)
+                if os.fsdecode(what.path) == path and what.mode is None and what.was_there:
+                    found = self.folder / f"{number}.body"
+        return found
+
     def _note(self, what: _What) -> int:
         number = self._next()
         with open(self.folder / f"{number}.what", "wb") as file:
@@ -71,7 +85,8 @@ class Aside:
             path = os.fsdecode(what.path)
             with Anchor(areas[what.area]) as anchor, suppress(FileNotFoundError):
                 self._put_back(anchor, number, path, what)
-            note.unlink(missing_ok=True)
+            with suppress(FileNotFoundError, NotADirectoryError):  # gone with the folder that was replaced
+                note.unlink()
         self.discard()
 
     def _put_back(self, anchor: Anchor, number: int, path: str, what: _What) -> None:
@@ -98,7 +113,7 @@ class Aside:
 
     def discard(self) -> None:
         """Nobody will ask for them again."""
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             parent = os.open(self.folder.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 remove(parent, self.folder.name)

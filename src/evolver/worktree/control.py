@@ -76,6 +76,9 @@ class Guard:
 
     def _objects(self) -> None:
         """Objects that went away come back (hazard 17); a linked worktree's git folder shares them."""
+        if not (self.site.common / "objects").is_dir() and self.site.boat.manned:
+            self.aside.note_missing("common", "objects")
+            self.changed.add("objects")
         try:
             self.site.boat.relaunch_objects(self.site.common)
         except OSError as error:
@@ -93,6 +96,9 @@ class Guard:
                 continue
             if kind in (Kind.CONTROL, Kind.QUIET):
                 wrong.append(path)
+            elif kind is Kind.STATE and was is not None and is_now is not None and was.mode != is_now.mode and is_now.is_file:
+                self.aside.note_mode(area, path, stat.S_IMODE(is_now.mode))  # a reflog git cannot append to stops every ref
+                (top / path).chmod(stat.S_IMODE(was.mode))
         self._usable_stores(area, top, before, now)
         if not wrong:
             return

@@ -75,6 +75,17 @@ def ignored_then(site: Site, snapshot: Snapshot, now: Tree, added: list[str]) ->
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def by_exclude(site: Site, exclude: bytes) -> Git:
+    """git with another `info/exclude` (the attempt's): a folder of its own that holds nothing else."""
+    folder = site.boat.folder / "exclude-rules"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in ("objects", "refs", "info"):
+        (folder / name).mkdir(parents=True)
+    (folder / "HEAD").write_bytes(b"ref: refs/heads/none\n")
+    (folder / "info/exclude").write_bytes(exclude)
+    return site.git.but(git_dir=folder)
+
+
 def rules_changed(changed: Iterable[str]) -> bool:
     return any(path == IGNOREFILE or path.endswith("/" + IGNOREFILE) for path in changed)
 

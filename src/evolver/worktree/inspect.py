@@ -57,6 +57,7 @@ class Inspection:
     index: Index | None  # None: the attempt's index cannot be read
     index_changed: bool
     ignored: frozenset[str] = frozenset()  # new paths, by the attempt's rules
+    shown: frozenset[str] = frozenset()  # ignored by the baseline's rules, and no longer by the attempt's
     ignored_then: frozenset[str] = frozenset()  # by the baseline's
     nested: frozenset[str] = frozenset()
     wanted: dict[str, Staged] = field(default_factory=dict)  # what a commit changes, against pre_ref
@@ -90,8 +91,10 @@ def read_index(site: Site, snapshot: Snapshot) -> tuple[Index | None, bytes, boo
     return index, raw, index.meaning() != snapshot.index.meaning()
 
 
-def inspect(site: Site, snapshot: Snapshot, guarded: Guarded, opaque: frozenset[str]) -> Inspection:
-    """Raise `GitError` when git cannot be asked."""
+def inspect(
+    site: Site, snapshot: Snapshot, guarded: Guarded, opaque: frozenset[str], exclude: bytes | None = None
+) -> Inspection:
+    """Raise `GitError` when git cannot be asked. `exclude`: the attempt's own `info/exclude`, when it changed that."""
     scan, changed = walk(site, snapshot, opaque, name=True)
     index, raw, index_changed = read_index(site, snapshot)
     found = Inspection(scan, changed, index, index_changed, raw_index=raw)
@@ -105,6 +108,11 @@ def inspect(site: Site, snapshot: Snapshot, guarded: Guarded, opaque: frozenset[
     if ignorerules.rules_changed(changed):
         found.ignored = ignorerules.ignored_now(site.git, scan.tree, added)
         found.ignored_then = already | ignorerules.ignored_then(site, snapshot, scan.tree, asked)
+    if exclude is not None or found.ignored != found.ignored_then or ignorerules.rules_changed(changed):
+        git = site.git if exclude is None else ignorerules.by_exclude(site, exclude)
+        hidden = [p for p in changed if snapshot.is_ignored(p) or p in found.ignored_then]
+        hidden.sort(key=lambda p: p.count("/"))
+        found.shown = frozenset(hidden) - ignorerules.ignored_now(git, scan.tree, hidden)
     _seal(site, snapshot, guarded, found)
     return found
 

@@ -119,7 +119,7 @@ def _wanted_loose(snapshot: Snapshot, found: Inspection, path: str, entry: Entry
     if below(path, found.nested) and lookup(snapshot.work, path) is not None:
         return False  # inside the user's own nested repository: a stash holds none of it
     known_ignored = (path in found.ignored and path in found.ignored_then) or snapshot.is_ignored(path)
-    return not known_ignored or (ignored and entry.size <= IGNORED_UP_TO)
+    return not known_ignored or path in found.shown or (ignored and entry.size <= IGNORED_UP_TO)
 
 
 def _trailers(snapshot: Snapshot, found: Inspection) -> list[str]:

@@ -131,7 +131,7 @@ class Workspace:
         """What changed since the baseline. Also seals it: the tree that a commit of the attempt would have is written
         (`Attempt.tree`), so that what validators alter later can be told from the attempt."""
         snapshot, guarded = self._of(baseline), self._quiesced(baseline)
-        found = self._found = inspect(self._site, snapshot, guarded, self._opaque)
+        found = self._found = inspect(self._site, snapshot, guarded, self._opaque, self._their_exclude())
         moved = refs.changes(snapshot.refs, guarded.refs)
         commits, subjects = commits_since(self._site.git, snapshot.pre_ref, guarded.refs.commit)
         attempt = Attempt(
@@ -301,6 +301,13 @@ class Workspace:
 
     def _aside(self) -> Aside:
         return Aside(self.layout.state / "aside" / "attempt")
+
+    def _their_exclude(self) -> bytes | None:
+        """The attempt's `info/exclude`, when it changed it: what it hid or showed by that belongs to the attempt."""
+        if "info/exclude" not in self._control.changed:
+            return None
+        body = self._aside().body_of("info/exclude")
+        return body.read_bytes() if body is not None and body.is_file() else b""
 
     def _quiesced(self, baseline: Baseline) -> Guarded:
         if self._guarded is None:
