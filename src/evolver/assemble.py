@@ -270,7 +270,7 @@ def prepared(
             validators=validators if validators is not None else build_validators(loaded, runner, sandbox=sandbox),
             render_prompt=prompt.for_iteration if prompt is not None else None,
             scratch=scratch,
-            protected=guard.protected_globs(loaded, layout.root),
+            protected=guard.protected_globs(loaded, layout.root, layout.prefix),
             effects=_effects(planned, layout, found, run_id, interrupts, redactor),
             on_output=on_output,
             restore_log=found.log.ensure_present,

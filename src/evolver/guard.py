@@ -6,12 +6,15 @@ edits its own judge is judged by the old one and rejected for the edit.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from evolver.definition import GuardSection, LoadedLoop
 from evolver.scripts import scripts_of
@@ -170,26 +173,50 @@ def _inside(root: Path, path: Path) -> Iterable[str]:
             yield str(candidate.relative_to(root))
 
 
-def protected_globs(loaded: LoadedLoop, root: Path) -> tuple[str, ...]:
-    """What `[guard] protected` says, and always: the loop's own files, `.env`, the scripts its validators name."""
+def protected_globs(loaded: LoadedLoop, root: Path, prefix: str = "") -> tuple[str, ...]:
+    """What `[guard] protected` says, and always: the loop's own files, `.env`, the scripts its validators run.
+
+    `prefix`: the folder steps run in, where a loop has no scope.
+    """
     found: dict[str, None] = {"/.env": None}
     if loaded.source is not None:
         for path in _inside(root, loaded.source):
-            own_folder = loaded.source.name == "loop.toml"
+            own_folder = loaded.source.name == "loop.toml" and "/" in path
             found[_escape(str(Path(path).parent) + "/") if own_folder else _escape(path)] = None
         if loaded.definition.codegen.prompt:
             for path in _inside(root, loaded.directory / loaded.definition.codegen.prompt):
                 found[_escape(path)] = None
+    for scripts in judges(loaded, root, prefix):
+        for script in scripts:
+            for path in _inside(root, script):
+                found[_escape(path)] = None
+    return (*found, *loaded.definition.guard.protected)
+
+
+def judges(loaded: LoadedLoop, root: Path, prefix: str = "") -> tuple[tuple[Path, ...], ...]:
+    """For each validator the files that are its scripts."""
+    found = []
     for validator in loaded.definition.validator:
         scripts = scripts_of(validator.command, validator.callable)
-        bases = dict.fromkeys((root, root / loaded.definition.loop.scope, loaded.directory))
+        bases = dict.fromkeys((root, root / prefix, root / loaded.definition.loop.scope, loaded.directory))
         bases |= dict.fromkeys(base / folder for base in tuple(bases) for folder in scripts.folders)
-        for base in bases:
-            for name in scripts.files:
-                if _is_file(base / name):
-                    for path in _inside(root, base / name):
-                        found[_escape(path)] = None
-    return (*found, *loaded.definition.guard.protected)
+        found.append(tuple(base / name for base in bases for name in scripts.files if _is_file(base / name)))
+    return tuple(found)
+
+
+def judge_hashes(loaded: LoadedLoop, root: Path, prefix: str = "") -> tuple[str, ...]:
+    """SHA-256 of each validator: its command, and what its scripts say now."""
+    hashes = []
+    for validator, scripts in zip(loaded.definition.validator, judges(loaded, root, prefix), strict=True):
+        digest = hashlib.sha256(msgspec.json.encode(validator.command if validator.command is not None else validator.callable))
+        for script in dict.fromkeys(os.path.realpath(script) for script in scripts):
+            try:
+                with open(script, "rb") as file:
+                    digest.update(b"\0" + hashlib.file_digest(file, "sha256").digest())
+            except OSError:
+                digest.update(b"\0unreadable")
+        hashes.append(digest.hexdigest())
+    return tuple(hashes)
 
 
 def _is_file(path: Path) -> bool:

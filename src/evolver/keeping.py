@@ -19,7 +19,7 @@ def sha256_text(text: str) -> str:
 
 
 def validator_hashes(loaded: LoadedLoop) -> tuple[str, ...]:
-    """SHA-256 of each validator's argv (or callable name), for the genesis event."""
+    """SHA-256 of each validator's argv (or callable name)."""
     return tuple(
         sha256_text(msgspec.json.encode(v.command if v.command is not None else v.callable).decode())
         for v in loaded.definition.validator

@@ -95,7 +95,7 @@ class Site:
             codegen=_Nobody(),
             validators=build_validators(loaded, runner, sandbox=for_loop(loaded, self.clone, self.env)),
             scratch=self.scratch,
-            protected=guard.protected_globs(loaded, self.clone.root),
+            protected=guard.protected_globs(loaded, self.clone.root, self.clone.prefix),
             restore_log=self.found.log.ensure_present,
         )
 

@@ -22,8 +22,9 @@ from evolver.events.log import EventLog, Genesis
 from evolver.events.reader import read_backwards
 from evolver.events.types import AlertStalled, BaselineValidated, RunFinished, RunPaused, RunStarted
 from evolver.feedback import Feedback
+from evolver.guard import judge_hashes
 from evolver.iteration import Iteration
-from evolver.keeping import load_best, save_best, save_definition, sha256_text, validator_hashes
+from evolver.keeping import load_best, save_best, save_definition, sha256_text
 from evolver.land import Landed, Refused
 from evolver.model import Outcome, StepContext
 from evolver.process import process_started
@@ -106,7 +107,7 @@ class Run:
         hide_changes_log(definition, run.layout)
         baseline = run.workspace.baseline(run.iteration_id(0))
         self.head = baseline.pre_ref
-        hashes = validator_hashes(run.loaded)
+        hashes = judge_hashes(run.loaded, run.layout.root, run.layout.prefix)
         self.log.genesis = Genesis(definition_hash=run.loaded.digest, validators=hashes, pre_ref=baseline.pre_ref)
         save_definition(run.layout, run.loaded)
         if self.log.path.parent != run.layout.state:

@@ -216,3 +216,26 @@ command = "echo $EVOLVER_ITERATION > app.txt; if [ $EVOLVER_ITERATION = 1 ]; the
     bench.evolver("run", exit=0)
     finished = bench.last("run.finished")
     assert (finished["accepted"], finished["rolled_back"], finished["reason"]) == (1, 1, "max_iterations")
+
+
+def test_a_judge_is_found_from_the_folder_the_person_stands_in(bench: Bench) -> None:
+    bench.write("sub/check.sh", "#!/bin/sh\ntrue\n")
+    bench.commit()
+    bench.evolver(
+        *("run", "-C", "sub", "--max-iters", "1", "--codegen", "echo >> check.sh; echo 1 > ../app.txt", "--validate", "./check.sh"), exit=1
+    )
+    assert bench.reasons() == ["guard: protected path: sub/check.sh"]
+
+
+def test_what_the_judges_said_at_the_start_is_in_the_stream(bench: Bench) -> None:
+    """The hash in `run.started`, and in the genesis event, changes with a word in a validator's script."""
+    hashes = []
+    for text in ("#!/bin/sh\ntrue\n", "#!/bin/sh\ntrue\n", "#!/bin/sh\nexit 0\n"):
+        bench.write("check.sh", text)
+        bench.git("add", "-A")
+        bench.git("commit", "-q", "--allow-empty", "-m", "judge")
+        bench.run("true", validate="./check.sh", exit=1)
+        hashes.append(bench.last("run.started")["validators_hash"])
+    assert hashes[0] == hashes[1] != hashes[2]
+    [genesis] = bench.events("segment.opened")
+    assert len(genesis["data"]["validators"]) == 1

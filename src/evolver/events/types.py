@@ -43,7 +43,7 @@ class RunStarted(Transition, frozen=True, kw_only=True):
     TYPE = "run.started"
     loop: str
     definition_hash: str  # sha256 of the loop definition as used
-    validators_hash: str  # sha256 over the validators' argvs
+    validators_hash: str  # sha256 over the validators: their argvs and their scripts
     version: str
     rollback_mode: str
     pre_ref: str
@@ -448,7 +448,7 @@ class SegmentOpened(Event, frozen=True, kw_only=True):
     previous_hash: str | None
     version: str
     definition_hash: str | None = None
-    validators: tuple[str, ...] = ()  # sha256 of each validator's argv
+    validators: tuple[str, ...] = ()  # sha256 of each validator: its argv and its scripts
     pre_ref: str | None = None
 
 
