@@ -203,7 +203,7 @@ def test_what_cannot_be_recorded_is_said_and_changes_nothing(work: Place) -> Non
     (work.root / "link").symlink_to("src/app.ts")
     os.link(work.root / "untracked.txt", work.root / "twin")
     recorder = ChangesRecorder(work.root, phase="p")
-    with pytest.raises(UsageError, match="no recording"):
+    with pytest.raises(UsageError, match="not found"):
         recorder.modified("src/app.ts")
     recorder.start()
     with pytest.raises(UsageError, match="exists already"):
@@ -338,3 +338,21 @@ def test_the_schema_holds_for_every_log_the_recorder_writes(work: Place) -> None
     schema = json.loads(schema_path().read_text())
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(json.loads(work.read(LOG)))
+
+
+@pytest.mark.parametrize("trap", ["info", "exclude", "fifo"])
+def test_info_exclude_is_not_written_through_a_link(work: Place, trap: str) -> None:
+    info = work.root / ".git/info"
+    outside = work.root.parent / "outside"
+    shutil.rmtree(info)
+    if trap == "info":
+        info.symlink_to(outside)
+    else:
+        info.mkdir()
+        if trap == "exclude":
+            (info / "exclude").symlink_to(outside / "secret")
+        else:
+            os.mkfifo(info / "exclude")
+    before = snapshot(outside)
+    assert ChangesRecorder(work.root, phase="p").start() is False
+    assert snapshot(outside) == before

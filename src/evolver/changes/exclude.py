@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
 from evolver.changes.model import BACKUPS
@@ -25,14 +26,21 @@ def exclude(layout: Layout, log: Path) -> bool:
     wanted = [_pattern(folder + BACKUPS.encode()) + b"/", _pattern(folder + os.fsencode(log.name))]
     if any(b"\n" in line for line in wanted):
         return False
-    path = layout.common_dir / "info" / "exclude"
     try:
-        path.parent.mkdir(exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        (layout.common_dir / "info").mkdir(exist_ok=True)
+        folder_fd = os.open(layout.common_dir / "info", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:  # neither through a link that somebody put in the way
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            fd = os.open("exclude", flags, 0o644, dir_fd=folder_fd)
+        finally:
+            os.close(folder_fd)
     except OSError:
         return False
     try:
-        present = os.pread(fd, os.fstat(fd).st_size, 0)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        present = os.pread(fd, status.st_size, 0)
         missing = [line for line in wanted if line not in present.split(b"\n")]
         if missing:
             lead = b"\n" if present and not present.endswith(b"\n") else b""

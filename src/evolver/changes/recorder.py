@@ -26,9 +26,9 @@ from evolver.changes.document import CLOCK_SLACK_S, Document
 from evolver.changes.exclude import exclude
 from evolver.changes.files import Root, read_chunks
 from evolver.changes.gitwork import Repository
-from evolver.changes.model import BACKUPS, MAX_BACKUP_BYTES
+from evolver.changes.model import BACKUPS, MAX_BACKUP_BYTES, Refused
 from evolver.changes.paths import BadPathError, RelativePath, relative, shown
-from evolver.changes.rollback import hold_root
+from evolver.changes.rollback import hold_root, read_log
 from evolver.errors import UsageError
 from evolver.process import RUN_ID
 
@@ -183,11 +183,9 @@ class ChangesRecorder:
                 ) from error
 
     def _load(self, root: Root) -> Document:
-        try:
-            with root.open_regular(self._log) as fd:
-                data = b"".join(read_chunks(fd))
-        except FileNotFoundError as error:
-            raise UsageError(f"no recording {self.log} in {self.root}", "Begin with `evolver changes record start`.") from error
+        data = read_log(self.root / self.log, root, self._log)
+        if isinstance(data, Refused):
+            raise UsageError(data.errors[0], "Begin with `evolver changes record start`.")
         return Document.parse(data, self.log)
 
     def _save(self, root: Root, document: Document) -> None:
@@ -250,12 +248,12 @@ def find_recording(start: Path) -> ChangesRecorder:
     for folder in (start, *start.parents):
         found = []
         for path in sorted(folder.glob(".*-changes.json")):
+            data = read_log(path, None, None)
             try:
-                document = Document.parse(path.read_bytes(), path.name) if path.is_file() and not path.is_symlink() else None
-            except (UsageError, OSError):
+                if isinstance(data, bytes) and not Document.parse(data, path.name).finished:
+                    found.append(path.name)
+            except UsageError:
                 continue  # somebody else's
-            if document is not None and not document.finished:
-                found.append(path.name)
         if len(found) > 1:
             raise UsageError(f"several recordings in {folder}: {', '.join(found)}", "Name one with --log.")
         if found:
