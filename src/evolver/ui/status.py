@@ -93,9 +93,8 @@ def _lines(found: Status) -> list[str]:
         out.append(f"last run  {last.run_id} ({one_line(last.loop)}, {last.mode}), started {last.started}")
         out.append(f"          iteration {last.iterations} of {last.max_iterations}: {counts}")
         if last.iteration is not None:
-            out.append(
-                f"          now: {one_line(last.step or last.iteration.phase)} of iteration {last.iteration.number}, last sign {last.last_time}"
-            )
+            doing = one_line(last.step or last.iteration.phase)
+            out.append(f"          now: {doing} of iteration {last.iteration.number}, last sign {last.last_time}")
         if last.exit_code is not None:
             out.append(f"          ended: {one_line(last.reason)}, exit {last.exit_code}")
     if found.lock is not None:
