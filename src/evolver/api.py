@@ -17,7 +17,11 @@ from evolver.events.envelope import Envelope
 from evolver.model import Codegen, Outcome, StepContext, StepResult, Validator
 
 if TYPE_CHECKING:
-    from evolver.assemble import Plan
+    from evolver.assemble import Judges
+    from evolver.definition import LoadedLoop
+    from evolver.planning import Plan
+    from evolver.sandbox import Sandbox
+    from evolver.steps.runner import StepRunner
 
 Step = str | Sequence[str] | Callable[[StepContext], object]
 """A command line for `sh -c`, an argv, or a callable. A callable that returns None or True passes, False or an exception fails, a
@@ -99,9 +103,9 @@ def run(
     planned, codegen, validators = _planned(loop, Path(directory))
     listener = (lambda envelope, line: on_event(envelope)) if on_event is not None else None
     with Interrupts() as interrupts:
-        judges = _judges(planned, validators, interrupts)
+        judges = _judges(validators)
         with prepared(
-            planned, interrupts, breaker=breaker, listeners=[listener] if listener else [], codegen=codegen, validators=judges
+            planned, interrupts, breaker=breaker, listeners=[listener] if listener else [], codegen=codegen, judges=judges
         ) as ready:
             report = ready.execute()
             path = ready.log.path
@@ -124,11 +128,11 @@ def resume(
     note: str = "",
 ) -> Resumed:
     """Decide about a held tree, as `evolver resume` does. Raise `EvolverError`; refused inside a run's own steps."""
-    from evolver.assemble import opened
     from evolver.definition import RollbackSection
     from evolver.interrupts import Interrupts
     from evolver.layout import locate
     from evolver.model import RollbackMode
+    from evolver.opening import opened
     from evolver.redact import Redactor
     from evolver.resuming import Resume, refuse_agents
     from evolver.settings import read as read_settings
@@ -182,7 +186,7 @@ def read_events(
 
 def _planned(loop: Loop | str | None, directory: Path) -> tuple[Plan, Codegen | None, dict[str, Step]]:
     """The plan, the codegen that replaces the definition's, and the validators by name (empty: the definition's)."""
-    from evolver.assemble import plan
+    from evolver.planning import plan
     from evolver.settings import Override
 
     if not isinstance(loop, Loop):
@@ -229,27 +233,24 @@ def _written(step: Step) -> object:
     return list(step)
 
 
-def _judges(planned: Plan, named: dict[str, Step], interrupts: object) -> tuple[Validator, ...] | None:
-    """The validators, when a callable is among them; None: the definition's own will do."""
+def _judges(named: dict[str, Step]) -> Judges | None:
+    """What builds the validators, when a callable is among them; None: the definition's own will do."""
     if not any(callable(step) for step in named.values()):
         return None
-    import msgspec
 
-    from evolver.interrupts import Interrupts
-    from evolver.redact import Redactor
-    from evolver.sandbox import for_loop
-    from evolver.steps.registry import build_validators
-    from evolver.steps.runner import StepRunner
+    def build(loaded: LoadedLoop, runner: StepRunner, sandbox: Sandbox | None) -> tuple[Validator, ...]:
+        import msgspec
 
-    assert isinstance(interrupts, Interrupts)
-    commands = tuple(v for v in planned.loaded.definition.validator if v.command is not None)
-    definition = msgspec.structs.replace(planned.loaded.definition, validator=commands)
-    loaded = msgspec.structs.replace(planned.loaded, definition=definition)
-    redactor = Redactor.from_environment(planned.env, definition.redact)
-    sandbox = for_loop(loaded, planned.layout, planned.env)
-    runner = StepRunner(interrupts, redactor, base=planned.env)
-    built = {v.name: v for v in build_validators(loaded, runner, sandbox=sandbox)}
-    return tuple(built[name] if not callable(step) else _InProcess(name, step) for name, step in named.items())
+        from evolver.steps.registry import build_validators
+
+        commands = tuple(v for v in loaded.definition.validator if v.command is not None)
+        definition = msgspec.structs.replace(loaded.definition, validator=commands)
+        built = {
+            v.name: v for v in build_validators(msgspec.structs.replace(loaded, definition=definition), runner, sandbox=sandbox)
+        }
+        return tuple(built[name] if not callable(step) else _InProcess(name, step) for name, step in named.items())
+
+    return build
 
 
 def _iterations(path: Path, run_id: str) -> tuple[Iteration, ...]:

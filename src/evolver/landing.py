@@ -11,7 +11,6 @@ from pathlib import Path
 
 from evolver import clone as clones
 from evolver import guard, rebasing
-from evolver.assemble import Opened, opened
 from evolver.clone import Unlanded
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop, RollbackSection
@@ -21,6 +20,7 @@ from evolver.keeping import stored_definition
 from evolver.land import Landed, Refused, land
 from evolver.layout import Layout
 from evolver.model import StepContext, StepResult, Verdict
+from evolver.opening import Opened, opened
 from evolver.redact import Redactor
 from evolver.sandbox import for_loop
 from evolver.settings import read as read_settings

@@ -6,7 +6,6 @@ import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evolver.assemble import Opened
 from evolver.changes.within import ChangesLogAt
 from evolver.definition import LoopDefinition
 from evolver.errors import ExitStatus, HeldError, UsageError
@@ -15,6 +14,7 @@ from evolver.keeping import stored_definition
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase
 from evolver.model import Judgement, RollbackMode, Verdict
+from evolver.opening import Opened
 from evolver.rejecting import Rejection, held_lines
 from evolver.resume_lock import ResumeLock, read, remove
 from evolver.telling import text_path

@@ -24,10 +24,11 @@ def demo(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table at the end.")] = False,
 ) -> None:
     """Watch a loop work: a seeded mutator improves a small heuristic in a scratch repository."""
-    from evolver.assemble import plan, prepared
+    from evolver.assemble import prepared
     from evolver.demo import make_repository, scratch
     from evolver.events.reader import read
     from evolver.interrupts import Interrupts
+    from evolver.planning import plan
     from evolver.ui.progress import progress
     from evolver.ui.tables import console, print_run
     from evolver.ui.timeline import Timeline

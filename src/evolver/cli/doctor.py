@@ -119,7 +119,7 @@ def _preflight(layout: Layout) -> Iterator[Finding]:
 
 def _loop(layout: Layout) -> Iterator[Finding]:
     """The loop that `evolver run` would take, its agent and its validators."""
-    from evolver.assemble import plan
+    from evolver.planning import plan
     from evolver.prompt import prompt_for
 
     try:

@@ -14,8 +14,8 @@ import typer
 from evolver.errors import EvolverError, HeldError, UsageError
 
 if TYPE_CHECKING:
-    from evolver.assemble import Plan
     from evolver.effects.plan import EffectPlan
+    from evolver.planning import Plan
 
 LIST_EPILOG = """Examples:
 
@@ -118,7 +118,7 @@ def _actions() -> list[ActionRow]:
 
 def _effects_of(loop: str | None, directory: Path) -> list[EffectRow]:
     """The loop's effects. Without a name the worktree's own loop, when there is one that can be read."""
-    from evolver.assemble import plan
+    from evolver.planning import plan
 
     try:
         planned = plan(directory, name=loop)
@@ -165,7 +165,7 @@ def approve(
     directory: Where = Path("."),
 ) -> None:
     """Approve a loop's risky effects exactly as they stand now; any change of one asks again."""
-    from evolver.assemble import plan
+    from evolver.planning import plan
 
     if os.environ.get("EVOLVER_RUN_ID"):
         raise HeldError(
@@ -193,10 +193,10 @@ def approve(
 
 
 def _grant(planned: Plan, effect: EffectPlan) -> None:
-    from evolver.assemble import source_of
     from evolver.effects.approval import event
     from evolver.events.log import EventLog
     from evolver.lock import is_held
+    from evolver.opening import source_of
     from evolver.redact import Redactor
 
     layout = planned.layout

@@ -46,9 +46,9 @@ def prompt(
     """Print the prompt that the next iteration would send. Starts nothing."""
     from dataclasses import replace
 
-    from evolver.assemble import plan
     from evolver.cli import pick
     from evolver.cli.stream import find_stream
+    from evolver.planning import plan
     from evolver.prompt import Prompt, first_values
 
     flags = [Override("codegen.prompt", str(Path(template).absolute()), "--prompt")] if template else []

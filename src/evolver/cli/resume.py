@@ -42,11 +42,11 @@ def resume(
     directory: Annotated[Path, typer.Option("-C", help="Work in this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
     """Look at a held tree and decide: keep it, or roll it back."""
-    from evolver.assemble import opened
     from evolver.clone import locate_person
     from evolver.definition import RollbackSection
     from evolver.interrupts import Interrupts
     from evolver.model import RollbackMode
+    from evolver.opening import opened
     from evolver.redact import Redactor
     from evolver.resuming import Resume, refuse_agents
     from evolver.settings import read as read_settings

@@ -34,12 +34,12 @@ def revert(
     directory: Annotated[Path, typer.Option("-C", help="Work in this folder's worktree.", show_default=False)] = Path(),
 ) -> None:
     """Undo one accepted iteration by a new commit; a conflict is aborted, and the files are named."""
-    from evolver.assemble import opened
     from evolver.changes.gitwork import Repository
     from evolver.definition import RollbackSection
     from evolver.errors import ExitStatus, PreflightError
     from evolver.events.types import IterationReverted
     from evolver.layout import locate
+    from evolver.opening import opened
     from evolver.revert import revert as undo
     from evolver.settings import read as read_settings
 

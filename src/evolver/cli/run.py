@@ -74,9 +74,10 @@ def run(
     wait: Annotated[bool, typer.Option("--wait", help="Wait while a resume lock stands.")] = False,
 ) -> None:
     """Let the loop work: every attempt is committed, or undone."""
-    from evolver.assemble import plan, prepared
+    from evolver.assemble import prepared
     from evolver.clone import holder
     from evolver.interrupts import Interrupts
+    from evolver.planning import plan
     from evolver.ui.progress import progress
 
     given = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from evolver.assemble import Plan
 from evolver.effects.plan import plans as effect_plans
 from evolver.guard import protected_globs
 from evolver.loopfile import to_json
+from evolver.planning import Plan
 
 
 def print_plan(planned: Plan, *, as_json: bool) -> None:

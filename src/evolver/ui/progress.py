@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from evolver.assemble import Plan
 from evolver.events.envelope import Envelope
 from evolver.loop import RunReport
+from evolver.planning import Plan
 from evolver.recovery import Recovered
 from evolver.ui.lines import closing, describe, recovery
 

@@ -1,0 +1,85 @@
+"""Everything that can be known, and found wrong, before anything is locked or started: where, settings, loop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from evolver import clone
+from evolver.definition import LoadedLoop
+from evolver.effects.plan import plans as effect_plans
+from evolver.errors import PreflightError, UsageError
+from evolver.layout import Layout, locate
+from evolver.loopfile import load
+from evolver.prompt import prompt_for
+from evolver.settings import Override, Settings
+from evolver.settings import read as read_settings
+from evolver.steps.registry import check as check_steps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything known before anything is locked or started."""
+
+    layout: Layout
+    settings: Settings
+    loaded: LoadedLoop
+    env: Mapping[str, str]
+    unfilled: LoadedLoop | None = None  # the loop before its placeholders were filled
+
+
+def plan(
+    start: Path,
+    *,
+    name: str | None = None,
+    flags: Sequence[Override] = (),
+    validators: tuple[str, ...] = (),
+    file: bool = True,
+    env: Mapping[str, str] | None = None,
+) -> Plan:
+    """Read settings and loop. Raise `UsageError` for what is wrong with them; touches nothing."""
+    env = dict(os.environ) if env is None else dict(env)
+    layout = locate(start, env)
+    if (person := clone.person_of(layout, env)) is not None:
+        raise PreflightError(f"{layout.root} is the clone that evolver works in", f"Run it in {person.root}.")
+    settings = read_settings(env, layout.root / ".env")
+    check_events(layout, settings)
+    unfilled = load(name, layout.root, settings, flags, validators, file=file)
+    loaded = with_python(unfilled)
+    check_steps(loaded)
+    prompt_for(loaded)
+    effect_plans(loaded.definition.effect)
+    return Plan(layout, settings, loaded, env, unfilled)
+
+
+def check_events(layout: Layout, settings: Settings) -> None:
+    """The stream may not lie in the worktree: an attempt, or its rollback, would take it along."""
+    if settings.events is None:
+        return
+    path = Path(os.path.realpath(layout.events(settings.events)))
+    if path.is_relative_to(layout.root) and not path.is_relative_to(layout.git_dir):
+        raise UsageError(f"EVOLVER_EVENTS: {path} lies inside the worktree", "Name a path outside it, or leave it empty.")
+
+
+def with_python(loaded: LoadedLoop) -> LoadedLoop:
+    """`{python}` and `{loop_dir}` in a list command stand for the running interpreter and the loop file's folder."""
+
+    def filled(command: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if not isinstance(command, tuple):
+            return command
+        return tuple(w.replace("{python}", sys.executable).replace("{loop_dir}", str(loaded.directory)) for w in command)
+
+    definition = loaded.definition
+    change = msgspec.structs.replace
+    definition = change(
+        definition,
+        codegen=change(definition.codegen, command=filled(definition.codegen.command)),
+        validator=tuple(change(v, command=filled(v.command)) for v in definition.validator),
+        effect=tuple(change(e, run=filled(e.run), undo=filled(e.undo)) for e in definition.effect),
+    )
+    return change(loaded, definition=definition)
