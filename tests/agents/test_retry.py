@@ -149,3 +149,14 @@ def test_a_timeout_is_an_attempt(context: StepContext, runner: StepRunner, scrip
     agent = AgentCodegen(runner, scripted("echo x >>../calls; exec sleep 60", parser="codex"), 300, 200)
     result = RetryingCodegen((agent,), 60_000, runner.interrupts).generate(context)
     assert result.timed_out and result.report is not None and "timed out" in result.report.reason and calls(context) == 1
+
+
+def test_no_wait_reaches_beyond_the_run_s_own_end(context: StepContext, runner: StepRunner, scripted: Scripted) -> None:
+    agent = replace(
+        make(runner, scripted(limited_until(9, ", retry-after: 60"), parser="codex"), max_wait_ms=3_600_000),
+        deadline=time.monotonic() + 30,
+    )
+    begun = time.monotonic()
+    result = agent.generate(context)
+    assert time.monotonic() - begun < 5 and calls(context) == 1
+    assert result.report is not None and "max_time" in result.report.reason

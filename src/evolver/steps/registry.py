@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,9 @@ def _agent_codegen(parts: Parts, section: CodegenSection) -> Codegen:
             args = (*preset.sandbox_args, *args)
         wrap = parts.wrap(parts.codegen_need(preset.home))
         agents.append(AgentCodegen(parts.runner, preset, section.timeout, section.grace, args, section.env, wrap))
-    return RetryingCodegen(tuple(agents), section.max_wait, parts.runner.interrupts, parts.watch)
+    limit = parts.loaded.definition.loop.max_time
+    deadline = time.monotonic() + limit / 1000 if limit is not None else None  # steps are built as the run begins
+    return RetryingCodegen(tuple(agents), section.max_wait, parts.runner.interrupts, parts.watch, deadline=deadline)
 
 
 def _python_codegen(parts: Parts, section: CodegenSection) -> Codegen:

@@ -34,6 +34,7 @@ class RetryingCodegen:
     interrupts: Interrupts
     watch: Callable[[StepContext], Touched] | None = None  # None: a crash is never taken for one before any edit
     first_wait_s: float = FIRST_WAIT_S
+    deadline: float | None = None  # of the whole run, by the monotonic clock: no wait reaches beyond it
 
     def generate(self, context: StepContext) -> StepResult:
         import tenacity
@@ -53,6 +54,9 @@ class RetryingCodegen:
 
         def over(state: tenacity.RetryCallState) -> bool:
             if tally.crashes >= CRASH_TRIES or self.interrupts:
+                return True
+            if self.deadline is not None and time.monotonic() + state.upcoming_sleep > self.deadline:
+                tally.gave_up = f"; waiting {round(state.upcoming_sleep)} s would exceed the run's max_time"
                 return True
             if (state.idle_for + state.upcoming_sleep) * 1000 <= self.max_wait_ms:
                 return False
