@@ -108,7 +108,7 @@ def inspect(
     if ignorerules.rules_changed(changed):
         found.ignored = ignorerules.ignored_now(site.git, scan.tree, added)
         found.ignored_then = already | ignorerules.ignored_then(site, snapshot, scan.tree, asked)
-    if exclude is not None or found.ignored != found.ignored_then or ignorerules.rules_changed(changed):
+    if exclude is not None or ignorerules.rules_changed(changed) or any(_other_type(changed, top) for top in snapshot.ignored):
         git = site.git if exclude is None else ignorerules.by_exclude(site, exclude)
         hidden = [p for p in changed if snapshot.is_ignored(p) or p in found.ignored_then]
         hidden.sort(key=lambda p: p.count("/"))
@@ -118,6 +118,12 @@ def inspect(
 
 
 # ---------------------------------------------------------------- the tree a commit would have
+
+
+def _other_type(changed: Changed, path: str) -> bool:
+    """An ignored folder became a file: `build/` does not match that."""
+    before, now = changed.get(path, (None, None))
+    return before is not None and now is not None and before.is_dir != now.is_dir
 
 
 def _seal(site: Site, snapshot: Snapshot, guarded: Guarded, found: Inspection) -> None:

@@ -149,9 +149,8 @@ def _folder(site: Site, target: Path, tree: Tree, aside: Aside, *, objects: bool
 def _writable(state: Path) -> None:
     """An attempt may have taken the permission to write the stream, locks and step logs (hazard 35)."""
     for base, folders, names in os.walk(state):
-        if "vault" in folders and Path(base) == state:
-            folders.remove("vault")
-        for name in (*folders, *names):
+        kept = Path(base, "x").relative_to(state).parts[0] == "vault"  # its files are read-only on purpose
+        for name in (*folders, *(() if kept else names)):
             path = Path(base, name)
             st = path.lstat()
             wanted = 0o700 if stat.S_ISDIR(st.st_mode) else 0o600

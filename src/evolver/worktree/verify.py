@@ -8,7 +8,6 @@ from evolver.worktree.baseline import GitFolders
 from evolver.worktree.gitfolder import Kind, kind_of
 from evolver.worktree.inspect import Changed, read_index
 from evolver.worktree.manifest import Tree, entries, lookup
-from evolver.worktree.rebuild import is_replaced
 from evolver.worktree.refs import STASH, Refs
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import STASH_LOG, Snapshot
@@ -29,8 +28,6 @@ def worktree(changed: Changed) -> list[str]:
 def repository(site: Site, snapshot: Snapshot, folders: GitFolders, left: frozenset[str], *, shared: bool) -> list[str]:
     """What of git's own state differs."""
     out: list[str] = []
-    if is_replaced(site, snapshot):
-        out.append(".git is not the one of the baseline")
     now = read_refs(site, folders)
     if now.head != snapshot.refs.head:
         out.append(f"HEAD says {now.head or 'nothing'!r}, not {snapshot.refs.head!r}")

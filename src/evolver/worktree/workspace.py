@@ -36,10 +36,11 @@ from evolver.worktree.baseline import Taking, walk_git
 from evolver.worktree.control import Guard, Guarded
 from evolver.worktree.inspect import Inspection, inspect, walk
 from evolver.worktree.keeping import anchor_refs, store_in_stash
+from evolver.worktree.kept import prune
 from evolver.worktree.manifest import Scan
 from evolver.worktree.preflight import preflight
 from evolver.worktree.preserve import keep
-from evolver.worktree.rebuild import adopt_identity
+from evolver.worktree.rebuild import adopt_identity, is_replaced
 from evolver.worktree.restore import files_back, index_back, journal, journal_done, state_back
 from evolver.worktree.retention import remember_user_files, retained
 from evolver.worktree.settle import settle
@@ -92,6 +93,7 @@ class Workspace:
     def baseline(self, iteration_id: str) -> Baseline:
         """Everything the user has, now. Vault and lifeboat are synced when it returns. Raise `PreflightError` when it
         cannot be kept (too large, too little disk)."""
+        self._prune_attempts()
         self._aside().discard()
         fresh = time.monotonic() < self._fresh_until
         taken = Taking(self._site, self._snapshot, iteration_id, reuse_walk=fresh).take()
@@ -285,6 +287,7 @@ class Workspace:
         """The run ended verified: prune vault and lifeboat, except `head` and the user's bytes of accepted attempts of
         the last 14 days."""
         crash_point("release.before")
+        self._prune_attempts()
         self._aside().discard()
         self._site.vault.keep_only(retained(self._site))
         self._site.boat.prune()
@@ -301,6 +304,11 @@ class Workspace:
 
     def _aside(self) -> Aside:
         return Aside(self.layout.state / "aside" / "attempt")
+
+    def _prune_attempts(self) -> None:
+        """`[rollback] keep_attempts`: the oldest kept ones go, between iterations, when nothing foreign is at work."""
+        if self._site.rollback.keep_attempts:
+            prune(self._site.git, self._site.rollback.keep_attempts)
 
     def _their_exclude(self) -> bytes | None:
         """The attempt's `info/exclude`, when it changed it: what it hid or showed by that belongs to the attempt."""
@@ -344,7 +352,10 @@ class Workspace:
             proof, changed = walk(site, snapshot, self._opaque, name=False)
             differences += verifying.worktree(changed)
         differences += [f"{path}: cannot be read" for path in proof.unreadable]
-        folders = walk_git(site, snapshot, keep=False)
-        differences += verifying.repository(site, snapshot, folders, self._left, shared=self._shared)
+        if is_replaced(site, snapshot):
+            differences.insert(0, ".git is not the one of the baseline")
+        else:
+            folders = walk_git(site, snapshot, keep=False)
+            differences += verifying.repository(site, snapshot, folders, self._left, shared=self._shared)
         return Verified(tuple(differences[: verifying.NAMED]), snapshot.left), proof
 
