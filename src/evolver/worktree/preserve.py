@@ -123,16 +123,17 @@ def _wanted_loose(snapshot: Snapshot, found: Inspection, path: str, entry: Entry
 
 
 def _trailers(snapshot: Snapshot, found: Inspection) -> list[str]:
-    lines = []
+    removed, folders = [], set()
     for path, (before, now) in sorted(found.changed.items()):
-        name = quoted(path).decode()
+        if below(path, found.nested) or snapshot.is_ignored(path):
+            continue
         if now is None and before is not None and not before.is_dir and not snapshot.tracked(path):
-            if not snapshot.is_ignored(path) and not below(path, found.nested):
-                lines.append(f"{REMOVED}: {name}")
-        elif now is not None and before is None and stat.S_ISDIR(now.mode) and not found.scan.tree.get(path):
-            if path not in found.ignored and not below(path, found.nested):
-                lines.append(f"{EMPTY_FOLDER}: {name}")
-    return lines
+            removed.append(f"{REMOVED}: {quoted(path).decode()}")
+        # A folder is empty when it was made so, or when what was in it went.
+        folder = path if now is not None and stat.S_ISDIR(now.mode) else path.rpartition("/")[0]
+        if folder and folder not in found.ignored and found.scan.tree.get(folder) == {}:
+            folders.add(folder)
+    return removed + [f"{EMPTY_FOLDER}: {quoted(folder).decode()}" for folder in sorted(folders)]
 
 
 def _message(message: str, trailers: list[str], pre_ref: str, post_ref: str | None) -> str:
