@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from evolver.changes.rollback import rollback_changes
+
 from .conftest import Place, snapshot
 
 
@@ -98,14 +100,14 @@ def test_only_a_bare_git_add_unstages_all(repo: Place) -> None:
         repo.write("src/app.ts", "agent\n")
         repo.write("a", "b")
         repo.git("add", "-A")
-        report = repo.rollback(repo.log(commands_executed=[command]))
-        assert report["actions_taken"] == ["Unstaged all files"]
+        report = rollback_changes(repo.root / repo.log(commands_executed=[command]), confirm=None)
+        assert report.actions_taken == ("Unstaged all files",)
         assert repo.git("diff", "--cached", "--name-only") == ""
+    repo.git("add", "-A")
+    before = repo.git("diff", "--cached", "--name-only")
     for command in ("git add -u", "git add *.ts", "git add -p", "git add src/app.ts; true", "git add ../x", "git add $(ls)"):
-        repo.git("add", "-A")
-        before = repo.git("diff", "--cached", "--name-only")
-        report = repo.rollback(repo.log(commands_executed=[command]))
-        assert report["warnings"] == [f"Cannot auto-revert: {command} (manual intervention required)"]
+        report = rollback_changes(repo.root / repo.log(commands_executed=[command]), confirm=None)
+        assert report.warnings == (f"Cannot auto-revert: {command} (manual intervention required)",)
         assert repo.git("diff", "--cached", "--name-only") == before != ""
 
 
