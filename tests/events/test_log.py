@@ -445,7 +445,9 @@ def test_on_another_filesystem_the_lifeboat_holds_a_copy(tmp_path: Path) -> None
             for file in paths.segments(log.path):
                 assert (boat / file.name).read_bytes() == file.read_bytes()
             shutil.rmtree(git)
-            log.emit(pause("after"))
+            log.emit(pause("while it is gone"))
+            assert not git.exists()  # a `.git` of our making would hide that it is gone
+            log.ensure_present()
             assert kinds(log.path).count("run.paused") == 10 and intact(log.path)
         shutil.rmtree(git)
         write(log.path, 1, mirror=boat)

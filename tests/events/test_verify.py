@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,18 +27,43 @@ def check(path: Path, anchors: list[Anchor]) -> Report:
     return verify([path], anchors)
 
 
-def test_every_byte_flip_drop_swap_duplication_and_cut_of_200_events_is_caught(log: Path, tmp_path: Path) -> None:
+class Scratch:
+    """A file that is written anew some hundred thousand times: in memory, where the system has such files."""
+
+    def __init__(self, folder: Path) -> None:
+        if sys.platform == "linux":
+            self._fd = os.memfd_create("log")
+            self.path = Path(f"/proc/self/fd/{self._fd}")
+        else:
+            self.path = folder / "copy.jsonl"
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT)
+
+    def write(self, content: bytes) -> Path:
+        os.ftruncate(self._fd, len(content))
+        os.pwrite(self._fd, content, 0)
+        return self.path
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Scratch]:
+    made = Scratch(tmp_path)
+    yield made
+    made.close()
+
+
+def test_every_byte_flip_drop_swap_duplication_and_cut_of_200_events_is_caught(log: Path, scratch: Scratch) -> None:
     """Counted and printed. Flips, drops, swaps, duplications by the chain; cuts at the end by the head."""
     anchors = head_anchors(log, None)
     content = log.read_bytes()
     all_lines = content.splitlines(keepends=True)
     assert len(all_lines) == 200 and check(log, anchors).status == "intact"
-    copy = tmp_path / "copy.jsonl"
     caught = dict.fromkeys(("flips", "drops", "swaps", "duplications", "cuts"), 0)
 
     def tried(kind: str, changed: bytes) -> None:
-        copy.write_bytes(changed)
-        report = check(copy, anchors)
+        report = check(scratch.write(changed), anchors)
         assert report.status != "intact" and report.first_bad is not None, (kind, changed[:200])
         caught[kind] += 1
 
@@ -48,13 +75,12 @@ def test_every_byte_flip_drop_swap_duplication_and_cut_of_200_events_is_caught(l
         first = max(0, index - 1)
         around = content[starts[first] : starts[min(index + 2, 200)]]
         at = starts[index] - starts[first]
-        walk = [copy]
+        end = json.loads(all_lines[min(index + 1, 199)])
+        anchor = [Anchor("end", end["sequence"], end["hash"])]
         for position in range(len(line)):
             changed = bytearray(around)
             changed[at + position] ^= 1 << (position % 8)
-            copy.write_bytes(changed)
-            end = json.loads(all_lines[min(index + 1, 199)])
-            report = verify(walk, [Anchor("end", end["sequence"], end["hash"])], whole=first == 0)
+            report = verify([scratch.write(bytes(changed))], anchor, whole=first == 0)
             assert report.status != "intact", (index, position)
             caught["flips"] += 1
     for index in range(200):
@@ -70,13 +96,12 @@ def test_every_byte_flip_drop_swap_duplication_and_cut_of_200_events_is_caught(l
 
 
 @pytest.mark.nightly
-def test_every_byte_flip_in_the_whole_file(log: Path, tmp_path: Path) -> None:
-    content, copy, anchors = log.read_bytes(), tmp_path / "copy.jsonl", head_anchors(log, None)
+def test_every_byte_flip_in_the_whole_file(log: Path, scratch: Scratch) -> None:
+    content, anchors = log.read_bytes(), head_anchors(log, None)
     for position in range(len(content)):
         changed = bytearray(content)
         changed[position] ^= 1 << (position % 8)
-        copy.write_bytes(changed)
-        assert check(copy, anchors).status != "intact", position
+        assert check(scratch.write(bytes(changed)), anchors).status != "intact", position
 
 
 def test_a_sample_of_flips_by_the_command_line(log: Path) -> None:
