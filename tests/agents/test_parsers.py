@@ -1,4 +1,4 @@
-"""What each CLI prints (recorded from the real Claude Code and Codex, written by the others' documented formats), and what is made of it."""
+"""What each CLI prints (recorded from Claude Code and Codex; the others by their documented formats), and what is made of it."""
 
 from __future__ import annotations
 
