@@ -1,0 +1,125 @@
+"""The Python API: callables and commands mixed, exceptions as verdicts, events, resume, threads."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from evolver import Loop, Result, read_events, resume, run
+from evolver.errors import HeldError, UsageError
+from evolver.model import Outcome, StepContext
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repo"
+    root.mkdir()
+    (root / "value").write_text("0\n")
+    for args in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
+        subprocess.run(["git", *args], cwd=root, check=True)
+    return root
+
+
+def count(context: StepContext) -> None:
+    (context.cwd / "value").write_text(f"{context.iteration}\n")
+
+
+def clean(root: Path) -> bool:
+    return subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True).stdout == b""
+
+
+def test_callables_and_commands_judge_together(repository: Path) -> None:
+    def not_two(context: StepContext) -> bool:
+        return (context.cwd / "value").read_text() != "2\n"
+
+    loop = Loop(codegen=count, validators={"number": "grep -q '^[0-9]' value", "not two": not_two}, max_iters=3, goal="Count")
+    seen: list[str] = []
+    result = run(loop, repository, on_event=lambda event: seen.append(event.name))
+    assert isinstance(result, Result)
+    assert [i.outcome for i in result.iterations] == [Outcome.ACCEPTED, Outcome.ROLLED_BACK, Outcome.ACCEPTED]
+    assert (result.accepted, result.rolled_back, result.exit_code, result.reason) == (2, 1, 0, "max_iterations")
+    assert (repository / "value").read_text() == "3\n"
+    assert (
+        result.head
+        == subprocess.run(["git", "rev-parse", "HEAD"], cwd=repository, capture_output=True, text=True).stdout.strip()
+    )
+    assert seen[-1] == "run.finished"
+    assert [event.name for event in read_events(repository, run=result.run_id, types=["iteration.accepted"])] == [
+        "iteration.accepted"
+    ] * 2
+    assert clean(repository)
+
+
+def test_what_a_callable_raises_is_a_verdict_with_its_traceback(repository: Path) -> None:
+    def explode(context: StepContext) -> None:
+        count(context)
+        raise RuntimeError("no idea left")
+
+    def judge(context: StepContext) -> int:
+        assert (context.cwd / "value").read_text() == "never\n", "the value is wrong"
+        return 0
+
+    result = run(Loop(codegen=explode, validators=["true"], max_iters=1), repository)
+    assert (result.exit_code, result.iterations[0].outcome) == (1, Outcome.ROLLED_BACK)
+    result = run(Loop(codegen=count, validators=[judge], max_iters=1), repository)
+    assert "judge" in result.iterations[0].reason
+    logs = "".join(p.read_text() for p in (repository / ".git/evolver/steps").rglob("*.log"))
+    assert "no idea left" in logs
+    assert "the value is wrong" in logs
+    assert clean(repository)
+
+
+def test_held_and_resumed(repository: Path) -> None:
+    loop = Loop(codegen="echo broken > value; echo more > new", validators=["false"], rollback="none")
+    assert run(loop, repository).exit_code == 3
+    with pytest.raises(HeldError):
+        run(loop, repository)
+    assert resume(repository).action == "undecided"
+    kept = resume(repository, rollback="stash", note="later")
+    assert (kept.action, kept.exit_code) == ("rolled_back", 0)
+    assert kept.stash is not None
+    assert clean(repository)
+    assert resume(repository).action == "nothing"
+    with pytest.raises(UsageError):
+        resume(repository, keep=True, rollback="hard")
+
+
+def test_it_runs_in_a_thread_and_takes_further_keys(repository: Path) -> None:
+    """Signals are the main thread's: here they are left to whoever owns them."""
+    results: list[Result] = []
+    loop = Loop(
+        codegen=count, validators=[["grep", "-q", "1", "value"]], options={"guard.protected": ["value"], "loop.max_iters": 1}
+    )
+    thread = threading.Thread(target=lambda: results.append(run(loop, repository)))
+    thread.start()
+    thread.join(60)
+    assert results[0].iterations[0].reason.startswith("guard: protected path")
+    assert clean(repository)
+
+
+@pytest.mark.parametrize(
+    ("loop", "words"),
+    [
+        (Loop(codegen="true", validators="pytest -q"), "expected a list"),
+        (Loop(codegen="true", options={"loop.max_iter": 3}), "max_iter"),
+        (Loop(codegen="true", max_time="soon"), "duration"),
+        (Loop(codegen=()), "empty"),
+    ],
+)
+def test_a_wrong_loop_is_a_usage_error_and_starts_nothing(loop: Loop, words: str, repository: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        run(loop, repository)
+    assert not (repository / ".git/evolver/events.jsonl").exists()
+
+
+def test_a_loop_by_name(repository: Path) -> None:
+    with pytest.raises(UsageError, match="nosuch"):
+        run("nosuch", repository)
+    (repository / "loops").mkdir()
+    (repository / "loops/default.toml").write_text(
+        '[loop]\nmax_iters = 1\n[codegen]\ncommand = "echo 1 > value"\n[[validator]]\nname = "v"\ncommand = "true"\n'
+    )
+    assert run(directory=repository).accepted == 1
