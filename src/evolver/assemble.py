@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from evolver import clone, guard
+from evolver.carrying import carry
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop
 from evolver.effects.runner import EffectRunner
@@ -22,7 +23,7 @@ from evolver.events.ids import uuid7
 from evolver.events.log import Listener
 from evolver.git import Git
 from evolver.interrupts import Interrupts
-from evolver.land import land
+from evolver.land import Landed, Refused, land, landed_by_hand
 from evolver.layout import Layout
 from evolver.lock import run_lock
 from evolver.loop import Run
@@ -78,7 +79,7 @@ def prepared(
             person, layout = layout, clone.ensure(layout, planned.env)
             if found.clone is None:
                 stack.enter_context(run_lock(layout, f"run {run_id}"))
-            loaded, record = isolated_loop(planned, layout, run_id)
+            loaded, record = isolated_loop(planned, layout, run_id, found)
             workspace = Workspace.open(
                 layout,
                 rollback=definition.rollback,
@@ -86,7 +87,7 @@ def prepared(
                 max_vault=planned.settings.max_vault,
                 env=planned.env,
             )
-            landing = partial(land, person, layout, record, found.log.bind(run_id))
+            landing = partial(come_home, person, layout, record, found)
         scratch = Path(tempfile.mkdtemp(prefix=f"evolver-{run_id}-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         git = Git.at(layout.root, layout.git_dir)
@@ -132,7 +133,13 @@ def prepared(
         yield Run(context, found.log, breaker=breaker, recovered=found.recovered, land=landing)
 
 
-def isolated_loop(planned: Plan, cloned: Layout, run_id: str) -> tuple[LoadedLoop, clone.Unlanded]:
+def come_home(person: Layout, cloned: Layout, record: clone.Unlanded, found: Opened) -> Landed | Refused | None:
+    """An isolated run is over: what it kept and what was accepted go to the person's repository."""
+    carry(person, cloned, record.run_id)
+    return land(person, cloned, record, found.log.bind(record.run_id))
+
+
+def isolated_loop(planned: Plan, cloned: Layout, run_id: str, found: Opened) -> tuple[LoadedLoop, clone.Unlanded]:
     """Bring the clone up to date; the loop as seen from there: its files are the clone's, where the clone has them."""
     loaded = planned.loaded
     record = clone.refresh(
@@ -143,6 +150,7 @@ def isolated_loop(planned: Plan, cloned: Layout, run_id: str) -> tuple[LoadedLoo
         run_id=run_id,
         definition=loaded.digest,
         directory=str(clone.seen_from(planned.layout, cloned, loaded.directory)),
+        landed=lambda old, tip: landed_by_hand(planned.layout, old, tip, found.log.bind(old.run_id)),
     )
     source = loaded.source
     return (

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +36,7 @@ _BRANCHES = "refs/heads/evolver/"
 
 # Who commits, and what bytes come out of a checkout. Properties of the file system are found out anew by `git clone`.
 _TAKEN = (
-    r"^(user|author|committer|filter|i18n)\.|^core\.(autocrlf|eol|safecrlf|excludesfile|attributesfile|whitespace)$"
+    r"^(user|author|committer|filter|i18n)\.|^core\.(autocrlf|eol|safecrlf|excludesfile|attributesfile|whitespace|hookspath)$"
 )
 
 
@@ -207,10 +207,21 @@ def _git(git: Git, *args: str) -> None:
         raise PreflightError(f"the clone cannot be made ready: {error.message}", "What git says above is the reason.") from error
 
 
-def refresh(person: Layout, clone: Layout, loop: Loop, *, name: str, run_id: str, definition: str, directory: str) -> Unlanded:
+def refresh(
+    person: Layout,
+    clone: Layout,
+    loop: Loop,
+    *,
+    name: str,
+    run_id: str,
+    definition: str,
+    directory: str,
+    landed: Callable[[Unlanded, str], None],
+) -> Unlanded:
     """Bring the clone up to date and switch it to the run's own branch. Raise `PreflightError`; nothing is lost then.
 
     Work of earlier runs that has not landed goes on from where it is, as long as the person's branch has not moved past it.
+    `landed` is told, with its tip, of work that is on the branch already.
     """
     git, theirs = git_of(clone), git_of(person)
     _finish_switch(clone, git)
@@ -227,9 +238,11 @@ def refresh(person: Layout, clone: Layout, loop: Loop, *, name: str, run_id: str
         *(f"+HEAD:{START}", "+refs/heads/*:refs/remotes/person/*", "+refs/tags/*:refs/tags/*"),
     )
     _take_config(clone, git, theirs)
+    _take_hooks(person, clone)
     head, onto = git.text("rev-parse", START), theirs.run("symbolic-ref", "--quiet", "HEAD", check=False).text or None
     for record in unlanded(clone):
         if is_ancestor(git, record.branch, START):  # landed by hand, or empty
+            landed(record, git.text("rev-parse", record.branch))
             forget(clone, record.run_id)
     waiting = [r for r in unlanded(clone) if r.onto == onto and is_ancestor(git, START, r.branch)]
     before = waiting[-1] if waiting else None
@@ -309,3 +322,11 @@ def _take_config(clone: Layout, git: Git, theirs: Git) -> None:
     if fresh.read_bytes() != config.read_bytes():
         write_atomic(config, fresh.read_bytes(), 0o644)
     fresh.unlink()
+
+
+def _take_hooks(person: Layout, clone: Layout) -> None:
+    """A copy of the person's hooks: a commit by an agent, or with `[accept] hooks`, runs what it would run in their checkout."""
+    theirs, ours = person.common_dir / "hooks", clone.git_dir / "hooks"
+    shutil.rmtree(ours, ignore_errors=True)
+    if any(not path.name.endswith(".sample") for path in theirs.glob("*")):
+        shutil.copytree(theirs, ours, ignore=shutil.ignore_patterns("*.sample"))

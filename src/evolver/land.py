@@ -50,6 +50,7 @@ def land(
         return None
     _fetch(theirs, clone, record.branch, kept)
     if record.onto is not None and is_ancestor(theirs, tip, record.onto):
+        landed_by_hand(person, record, tip, events)
         _done(theirs, clone, record, kept)
         return None
     found = _movable(person, theirs, record, tip, kept)
@@ -70,6 +71,14 @@ def land(
     events.emit(RunLanded(branch=landed.branch, old=landed.old, new=landed.new, commits=commits, how=how))
     _done(theirs, clone, record, kept)
     return landed
+
+
+def landed_by_hand(person: Layout, record: Unlanded, tip: str, events: Emitter) -> None:
+    """The work is on the person's branch already: they merged it, or a landing was killed before it said so."""
+    theirs = git_of(person)
+    if record.onto is not None and tip != record.start and is_ancestor(theirs, tip, record.onto):
+        commits = int(theirs.text("rev-list", "--count", f"{record.start}..{tip}"))
+        events.emit(RunLanded(branch=record.onto, old=record.start, new=tip, commits=commits, how="merged"))
 
 
 def _fetch(theirs: Git, clone: Layout, source: str, target: str) -> None:

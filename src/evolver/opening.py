@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from evolver import clone, rebasing, recovery
+from evolver.carrying import carry
 from evolver.definition import RollbackSection
 from evolver.effects.runner import EffectRunner
 from evolver.events.log import SEGMENT_SIZE, EventLog, Listener
@@ -30,6 +31,7 @@ class Opened:
     recovered: recovery.Recovered | None
     effects: Callable[[str], EffectRunner]  # of a run that is over, for compensating
     clone: Layout | None = None  # locked as well
+    person: Layout | None = None  # the worktree, also where `layout` is its clone
 
 
 def source_of(layout: Layout) -> str:
@@ -98,6 +100,8 @@ def opened(
             recovered = recovery.recover(place, log, None if gone else workspace, rollback=rollback, effects=effects)
             if cloned is not None:
                 rebasing.recover(cloned, at(cloned))
+            if cloned is not None and isolated and recovered is not None and not recovered.held:
+                carry(layout, cloned, recovered.run_id)
             if refuse_held:
                 recovery.refuse_held(place)
-        yield Opened(place, settings, log, workspace, recovered, effects, cloned)
+        yield Opened(place, settings, log, workspace, recovered, effects, cloned, layout)

@@ -6,6 +6,7 @@ import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from evolver.carrying import carry
 from evolver.changes.within import ChangesLogAt
 from evolver.definition import LoopDefinition
 from evolver.errors import ExitStatus, HeldError, UsageError
@@ -168,6 +169,9 @@ class Resume:
             run_id=held.lock.run_id,
         )
         remove(self.layout)
+        person = self.opened.person
+        if person is not None and person.root != self.layout.root:
+            carry(person, self.layout, held.lock.run_id)
         self.layout.stream_note.unlink(missing_ok=True)
         self.opened.workspace.release()
 

@@ -142,5 +142,7 @@ def _readable(loaded: LoadedLoop, layout: Layout) -> tuple[Path, ...]:
     import sys
 
     package = Path(__file__).parents[1]
-    wanted = {Path(os.path.realpath(p)) for p in (loaded.directory, sys.prefix, sys.base_prefix, package)}
+    linked = [layout.root / path for path in loaded.definition.loop.link]  # what a clone borrows from the person's worktree
+    own = [loaded.directory, Path(sys.prefix), Path(sys.base_prefix), package]
+    wanted = {Path(os.path.realpath(p)) for p in (*own, *linked)}
     return tuple(sorted(p for p in wanted if p != layout.root and p != Path("/")))

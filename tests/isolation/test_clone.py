@@ -312,3 +312,13 @@ def test_events_as_json_and_the_refusal_on_standard_error(person: Person) -> Non
 def test_dry_run_says_where_it_would_work_and_makes_nothing(person: Person) -> None:
     assert "isolation  clone" in person.isolated(NTH, "--dry-run", exit=0).out
     assert not (person.root / ".git/evolver/clone").exists()
+
+
+def test_work_the_person_merged_by_hand_is_recorded_as_landed(person: Person) -> None:
+    person.write("app.txt", "mine\n")
+    person.isolated(NTH, exit=0)
+    person.git("checkout", "-q", "app.txt")
+    person.git("merge", "-q", f"refs/evolver/unlanded/{person.events('run.started')[0]['runid']}")
+    assert person.evolver("land", exit=0).out == "nothing to land\n"
+    landed = person.last("run.landed")
+    assert (landed["how"], landed["commits"], landed["new"]) == ("merged", 1, person.head())

@@ -131,3 +131,25 @@ def test_stash_mode_keeps_the_attempt_in_the_clones_stash_not_the_persons(person
     person.isolated(f"{NTH}; touch new", "--rollback", "stash", validate="false", exit=1)
     assert person.git("stash", "list") == ""
     assert len(person.inside("stash", "list").splitlines()) == 1
+
+
+def test_kept_attempts_are_found_from_the_persons_checkout(person: Person) -> None:
+    person.isolated(f"{NTH}; touch new", "--rollback", "stash", validate="false", exit=1)
+    assert "validate: exit 1" in person.evolver("attempts", "list", exit=0).out
+    assert "new" in person.evolver("attempts", "show", "last", exit=0).out
+    person.evolver("attempts", "apply", "last", exit=0)
+    assert (person.root / "app.txt").read_text() == "0\n1\n"
+    assert (person.root / "new").exists()
+
+
+def test_what_recovery_removed_in_the_clone_is_found_as_well(person: Person) -> None:
+    args = ("run", "--isolation", "clone", "--codegen", f"{NTH}; echo lost > found", "--max-iters", "1")
+    assert person.evolver(*args, env={"EVOLVER_CRASH_AT": "iteration.codegen_done"}).code == -9
+    person.evolver("resume", exit=0)
+    assert "+lost" in person.evolver("attempts", "show", "last", exit=0).out
+
+
+def test_an_attempt_stashed_by_resume_is_found_as_well(person: Person) -> None:
+    held(person)
+    person.evolver("resume", "--rollback", "stash", exit=0)
+    assert "new.txt" in person.evolver("attempts", "show", "last", exit=0).out

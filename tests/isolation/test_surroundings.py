@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from isolation.person import Person
 
@@ -204,3 +207,50 @@ def test_uncommitted_loop_files_and_prompts_are_the_persons(person: Person) -> N
     person.evolver("run", "draft", exit=0)
     assert person.git("show", "HEAD:app.txt") == "0\n1"
     assert person.git("status", "--porcelain") == "?? loops/"
+
+
+def test_hooks_of_the_person_run_where_they_are_asked_for(person: Person) -> None:
+    hook = person.root / ".git/hooks/commit-msg"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text('#!/bin/sh\necho "Checked-by: hook" >> "$1"\n')
+    hook.chmod(0o755)
+    loop(person, "", codegen=NTH)
+    path = person.root / "loops/default.toml"
+    path.write_text(path.read_text() + "[accept]\nhooks = true\n")
+    person.commit("hooks")
+    person.evolver("run", exit=0)
+    assert "Checked-by: hook" in person.git("log", "-1", "--format=%B")
+
+
+def test_a_partial_clone(person: Person, tmp_path: Path) -> None:
+    person.git("config", "uploadpack.allowFilter", "true")
+    person.write("big.bin", "old\n")
+    person.commit()
+    person.write("big.bin", "new\n")
+    person.commit()
+    subprocess.run(
+        ["git", "clone", "-q", "--filter=blob:none", f"file://{person.root}", str(tmp_path / "partial")], check=True
+    )
+    partial = Person(tmp_path / "partial")
+    partial.isolated(NTH, exit=0)
+    assert partial.git("show", "HEAD:app.txt") == "0\n1"
+    partial.write("more.txt", "m\n")
+    partial.commit()
+    partial.isolated(NTH, exit=0)
+
+
+def test_a_sandboxed_step_reads_linked_dependencies_and_cannot_write_them(person: Person) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    person.write("node_modules/lib.js", "1\n")
+    codegen = "cat node_modules/lib.js > got.txt; echo 2 > node_modules/lib.js || echo refused >> got.txt"
+    loop(person, 'link = ["node_modules"]', codegen=codegen)
+    path = person.root / "loops/default.toml"
+    path.write_text(path.read_text().replace("[codegen]\n", '[codegen]\nsandbox = "bwrap"\n'))
+    person.commit("sandbox")
+    ended = person.evolver("run")
+    if "bubblewrap does not work here" in ended.err:
+        pytest.skip(ended.err)
+    assert ended.code == 0, ended.err
+    assert person.git("show", "HEAD:got.txt") == "1\nrefused"
+    assert (person.root / "node_modules/lib.js").read_text() == "1\n"

@@ -126,7 +126,7 @@ class RunLanded(Event, frozen=True, kw_only=True):
     old: str
     new: str
     commits: int
-    how: str  # ff | squash | rebase
+    how: str  # ff | squash | rebase | merged (found on the branch already)
 
 
 # ---------------------------------------------------------------- iterations
