@@ -318,3 +318,24 @@ def test_the_help_names_every_part(plain: Place) -> None:
     out = plain.evolver("changes", "record", "--help").out
     for word in ("start", "modified", "created", "command", "commit", "artifact", "finish"):
         assert word in out
+
+
+def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fail(plain: Place) -> None:
+    env = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii:strict"}
+    log = plain.log(files_created=["é\u4e2d"], commands_executed=["ü"], phase="naïve")
+    plain.write("é\u4e2d", "x")
+    done = plain.evolver("changes", "rollback", log, "--yes", env=env)
+    assert done.code == 0 and "Deleted \\xe9\\u4e2d" in done.out, done.err
+    assert plain.evolver("changes", "rollback", log, "--yes", "--json", env=env).report["phase"] == "naïve"
+    assert plain.evolver("changes", "rollback", log, "--dry-run", env=env).code == 0
+
+
+def test_a_folder_whose_name_is_no_text(plain: Place) -> None:
+    odd = Path(os.fsdecode(os.fsencode(plain.root) + b"/\xff\xfe"))
+    odd.mkdir()
+    place = Place(odd)
+    assert place.evolver("changes", "record", "start", "--phase", "p").code == 0
+    place.write("x", "x")
+    assert place.evolver("changes", "record", "created", "x").code == 0
+    assert place.rollback(".p-changes.json", "--clean")["files_deleted"] == 1
+    assert list(odd.iterdir()) == []

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 
 from evolver.changes.check import Keep
 from evolver.changes.commands import COMMAND_TIMEOUT_MS, NO_GIT, Commands
+from evolver.changes.commits import CommitReverts
 from evolver.changes.files import Root
 from evolver.changes.gitwork import Repository
 from evolver.changes.model import BACKUPS, ChangesLog, Entry
-from evolver.changes.paths import RelativePath, relative, shown
+from evolver.changes.paths import RelativePath, relative
 from evolver.changes.report import Builder
 from evolver.changes.trees import UnsafePathError
 from evolver.changes.vault import Kept, Vault
 from evolver.crash import crash_point
-from evolver.errors import GitError
 
 _TOP = relative(BACKUPS)
 _PLAIN_PHASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -100,46 +100,8 @@ class Undo:
     # ------------------------------------------------------------ git
 
     def _revert_commits(self) -> None:
-        wanted = list(dict.fromkeys(text.lower() for text in self.log.commits))
-        if not wanted:
-            self._note_present()
-            return
-        obstacle = self.no_git if self.repository is None else self.repository.obstacle()
-        if self.repository is None or obstacle:
-            for text in reversed(wanted):
-                self.report.error("commits", f"Failed to revert commit {text}: {obstacle}")
-            self._note_present()
-            return
-        try:
-            self._revert_each(self.repository, wanted)
-        except GitError as error:
-            self.report.error("commits", f"Git operations stopped: {shown(error.message)}")
-
-    def _revert_each(self, repository: Repository, wanted: list[str]) -> None:
-        resolved: dict[str, str] = {}  # full id to the log's spelling
-        for text in wanted:
-            commit, problem = repository.resolve(text)
-            if problem:
-                self.report.error("commits", f"Failed to revert commit {text}: {problem}")
-            else:
-                resolved.setdefault(commit, text)
-        added: set[bytes] = set().union(*(repository.added_by(commit) for commit in resolved))
-        # Only what can be brought back is put back: files with a backup at hand, and files the log's own commits made.
-        mine = [item.path for item in self.log.modified if item.field in self.kept]
-        mine += [entry.path for entry in self.log.created if repository.full(entry.path) in added]
-        if resolved and (problem := repository.put_back(mine)):
-            self.report.error("commits", f"Failed to put edited files back to HEAD: {problem}")
-        self._note_present()
-        for commit, text in reversed(resolved.items()):
-            result = repository.revert(commit)
-            if not result.reason:
-                self.report.did("commits", f"Reverted git commit {text}")
-            elif result.empty:
-                self.report.warn("commits", f"Already reverted: commit {text}")
-            else:
-                self.report.error("commits", f"Failed to revert commit {text}: {result.reason}")
-                if result.conflicts:
-                    self.report.warn("commits", f"Manual resolution required for commit {text}")
+        done = CommitReverts(self.repository, self.no_git, self.log, self.report, self._note_present)
+        done.run(backed_up=self.kept.keys())
 
     def _note_present(self) -> None:
         """A created file that a revert removes was deleted by us; one that was gone before deserves a warning."""

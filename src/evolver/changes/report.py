@@ -49,7 +49,8 @@ class ChangesReport(msgspec.Struct, frozen=True, kw_only=True):
         return fields
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        """ASCII: it is printed wherever standard output leads."""
+        return json.dumps(self.to_dict(), indent=2)
 
 
 @dataclass

@@ -91,36 +91,43 @@ def _reverts(log: Path, root: Path | None, loop: str | None, *, preview: bool) -
         else:
             reverts, problem = own_reverts(opened.repository, opened.log.commits)
             if problem:
-                typer.echo(f"evolver: {problem}", err=True)
+                _say(f"evolver: {problem}", err=True)
         if preview:
             for line in steps(opened, reverts):
-                typer.echo(line, err=True)
+                _say(line, err=True)
     return reverts
+
+
+def _say(text: str, *, err: bool = False, end: str = "\n") -> None:
+    """A log's text may be in letters that this terminal cannot show; that is no reason to fail."""
+    stream = sys.stderr if err else sys.stdout
+    encoding = stream.encoding or "utf-8"
+    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding) + end, nl=False, err=err)
 
 
 def _ask(question: str) -> bool:
     """Only `yes` (or `y`) is yes; the end of the input is no."""
-    typer.echo(question + " ", nl=False, err=True)
+    _say(question, err=True, end=" ")
     return sys.stdin.readline().strip().lower() in ("yes", "y")
 
 
 def _print(report: ChangesReport, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(report.to_json())
+        _say(report.to_json())
         return
     for line in report.actions_taken:
-        typer.echo(line)
+        _say(line)
     for kind, lines in (("warning", report.warnings), ("error", report.errors)):
         for line in lines:
-            typer.echo(f"{kind}: {line}", err=True)
+            _say(f"{kind}: {line}", err=True)
     if report.user_declined:
-        typer.echo("Declined; nothing was done.", err=True)
+        _say("Declined; nothing was done.", err=True)
     elif not report.success:
-        typer.echo(f"Phase {report.phase!r} was not rolled back.", err=True)
+        _say(f"Phase {report.phase!r} was not rolled back.", err=True)
     else:
         counts = f"{report.files_restored} restored, {report.files_deleted} deleted, {report.commands_reverted} commands, "
         counts += f"{report.git_commits_reverted} commits, {report.artifacts_cleaned} artifacts"
-        typer.echo(f"Phase {report.phase!r}: {counts}, {len(report.warnings)} warnings, {len(report.errors)} errors.", err=True)
+        _say(f"Phase {report.phase!r}: {counts}, {len(report.warnings)} warnings, {len(report.errors)} errors.", err=True)
 
 
 def commands(
@@ -140,17 +147,17 @@ def commands(
     else:
         reverts, problem = own_reverts(repository, ())
     if problem:
-        typer.echo(f"evolver: {problem}", err=True)
+        _say(f"evolver: {problem}", err=True)
     rows = list(table(reverts))
     if as_json:
         import json
 
         shape = [{"command": line, "argv": list(r.argv), "how": str(r.how), "source": r.source} for line, r in rows]
-        typer.echo(json.dumps(shape, indent=2))
+        _say(json.dumps(shape, indent=2))
         return
     width = max(len(line) for line, _ in rows)
     for line, revert in rows:
         note = "" if revert.source == "built in" else f"  # {revert.source}"
         words = " ".join(word if word.startswith("{") else shlex.quote(word) for word in revert.argv)
-        typer.echo(f"{line:<{width}}  {words}{note}")
-    typer.echo("Anything else needs a person.", err=True)
+        _say(f"{line:<{width}}  {words}{note}")
+    _say("Anything else needs a person.", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,7 +77,7 @@ def start(
 
     recorder = ChangesRecorder(root if root is not None else _top(), phase=phase, log=log)
     recorder.start()
-    typer.echo(str(recorder.root / recorder.log))
+    typer.echo(os.fsencode(recorder.root / recorder.log))  # bytes: a path need not be text
 
 
 def modified(
