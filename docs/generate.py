@@ -215,7 +215,8 @@ def cli() -> str:
 
     command = typer.main.get_command(build())
     assert isinstance(command, TyperGroup)
-    return "\n".join(["# Command line\n", NOTE, *_command(command, "evolver")])
+    made_with = f"<!-- Laid out by typer {typer.__version__}. -->\n"
+    return "\n".join(["# Command line\n", NOTE, made_with, *_command(command, "evolver")])
 
 
 PAGES = {

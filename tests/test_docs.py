@@ -35,7 +35,12 @@ def generator() -> ModuleType:
 
 @pytest.mark.parametrize("name", ["cli.md", "environment.md", "events.md", "exit-codes.md", "loop-file.md"])
 def test_the_reference_is_fresh(name: str, generator: ModuleType) -> None:
-    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generator.PAGES[name](), "run: python docs/generate.py"
+    committed, fresh = (DOCS / "reference" / name).read_text(encoding="utf-8"), generator.PAGES[name]()
+    layout = r"<!-- Laid out by typer .* -->"
+    if name == "cli.md" and re.findall(layout, committed) != re.findall(layout, fresh):
+        # Another typer breaks lines elsewhere: then the commands and their options count.
+        committed, fresh = (str(re.findall(r"^## .*|^  (?:-\w, )?--[\w-]+", text, re.M)) for text in (committed, fresh))
+    assert committed == fresh, "run: python docs/generate.py"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
