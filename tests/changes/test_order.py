@@ -277,3 +277,11 @@ def test_tracked_build_output_is_left_to_a_person(repo: Place) -> None:
     report = repo.rollback(repo.log(commands_executed=["pnpm build"]))
     assert report["commands_reverted"] == 0 and "git tracks files in dist/" in report["warnings"][0]
     assert repo.read("dist/app.js") == "committed\n"
+
+
+def test_lines_are_in_the_logs_order_whatever_was_done_first(plain: Place) -> None:
+    plain.sh("mkdir -p z/y a; touch z/y/f a/f b")
+    names = ["z", "b", "a/f", "z/y/f", "z/y", "a"]
+    report = plain.rollback(plain.log(files_created=[*names, "./b"]))
+    assert report["actions_taken"] == [f"Deleted {name}" for name in names]
+    assert report["warnings"] == []

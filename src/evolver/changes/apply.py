@@ -138,7 +138,9 @@ class Undo:
         """Deepest first, so that a folder's own entries are not missing when their turn comes."""
         edited = self._edited()
         done: dict[tuple[bytes, ...], str] = {}
-        entries = {entry.path.names: entry for entry in reversed(self.log.created)}
+        entries: dict[tuple[bytes, ...], Entry] = {}
+        for entry in self.log.created:
+            entries.setdefault(entry.path.names, entry)
         for entry in sorted(entries.values(), key=lambda e: -len(e.path.names)):
             path = entry.path
             try:
