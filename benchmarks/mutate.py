@@ -25,7 +25,7 @@ PACKAGES = {
     "more-itertools": ((), ".", ""),
     "tenacity": (("tornado", "typeguard"), ".", ""),
 }
-DEFAULT = ("humanize", "more-itertools")
+DEFAULT = ("humanize", "tenacity")
 MARKS = ("<!-- mutate -->", "<!-- /mutate -->")
 
 
@@ -126,7 +126,16 @@ def measure(package: str, iterations: int, folder: Path) -> Figures:
 
 
 def table(figures: Sequence[Figures]) -> str:
-    names = ("package", "files", "iterations", "survived, committed", "caught, rolled back", "no change", "seconds", "suite alone")
+    names = (
+        "package",
+        "files",
+        "iterations",
+        "survived, committed",
+        "caught, rolled back",
+        "no change",
+        "seconds",
+        "suite alone",
+    )
     head = f"| {' | '.join(names)} | evolver's own share |"
     lines = [head, "|" + " --- |" * 9]
     lines += [
