@@ -18,6 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evolver.changes.kept import Keep
+from evolver.changes.prepare import prepare
 from evolver.changes.report import ChangesReport
 from evolver.changes.rollback import rollback_changes
 
@@ -245,6 +247,30 @@ QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 @settings(max_examples=300, deadline=None, suppress_health_check=QUIET)
 def test_300_generated_logs(tmp_path: Path, log: Any) -> None:
     attack(tmp_path, encoded(log))
+
+
+@given(log=LOGS, left=st.lists(st.sampled_from(["d", "dlink", "link", "f", "..", "dist", "no/such"]), max_size=3))
+@settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
+def test_150_logs_inside_a_loop(tmp_path: Path, log: Any, left: list[str]) -> None:
+    """The two stages around a loop's restore; what the baseline covers is never written by a log."""
+    shutil.rmtree(tmp_path / "root", ignore_errors=True)
+    shutil.rmtree(tmp_path / "outside", ignore_errors=True)
+    root = furnish(tmp_path)
+    (root / ".bug-changes.json").write_bytes(encoded(log))
+    before = snapshot(tmp_path, skip=())
+    with bare_path(tmp_path):
+        keep = Keep(tmp_path / "kept", "fingerprint")
+        prepared = prepare(root / ".bug-changes.json", root, left_out=left, keep=keep)
+        assert snapshot(tmp_path, skip=("kept",)) == before  # changes nothing yet
+        if prepared is not None:
+            report = prepared.execute()
+            json.loads(report.to_json())
+    assert not (tmp_path / "kept").exists()
+    after = snapshot(tmp_path, skip=())
+    ours = tuple(f"root/{name.strip('/')}" for name in left)
+    assert {k: v for k, v in after.items() if not k.startswith(ours)} == {
+        k: v for k, v in before.items() if not k.startswith(ours)
+    }
 
 
 def test_300_mutated_logs(tmp_path: Path) -> None:
