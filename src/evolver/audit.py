@@ -102,8 +102,12 @@ class Signer:
 
     @classmethod
     def open(cls, log: EventLog, key: Path) -> Signer:
-        """Raise `UsageError` for a key that is missing or open to others."""
+        """Raise `UsageError` for a key that is missing, open to others, or cannot sign without asking somebody."""
         check_key(key)
+        try:
+            sign(key, b"can you?\n")
+        except LogError as error:
+            raise UsageError(f"[audit] sign_key {key} cannot sign", error.message) from error
         signer = cls(log, key, log.head.sequence if log.head is not None else 0)
         log.after.append(signer.checkpoint_when_due)
         return signer

@@ -95,12 +95,16 @@ def test_an_agent_holds_the_key_and_only_the_public_half_is_named(tmp_path: Path
         os.kill(pid, 15)
 
 
-def test_a_key_that_cannot_sign_stops_with_exit_8(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("no key")
-    (tmp_path / "key").chmod(0o600)
+def test_a_key_that_cannot_sign_is_found_before_the_run_and_one_that_goes_away_is_exit_8(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("no key")
+    (tmp_path / "bad").chmod(0o600)
+    make_key(tmp_path / "key")
     with EventLog.open(tmp_path / "events.jsonl", source="/test") as log:
+        with pytest.raises(UsageError, match="cannot sign"):
+            Signer.open(log, tmp_path / "bad")
         signer = Signer.open(log, tmp_path / "key")
         log.emit(pause())
+        (tmp_path / "key").unlink()
         with pytest.raises(LogError) as caught:
             signer.checkpoint()
     assert caught.value.exit_code == 8

@@ -6,6 +6,7 @@ Nothing here grows with the log: the first and the last line of the open segment
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -234,6 +235,14 @@ def keep_broken(path: Path, expected: Head, fd: int) -> Path | None:
             _copy_from(fd, target.with_name(f"{target.name}.original"))
         if not os.path.lexists(path):
             return None
+        if not stat.S_ISREG(path.lstat().st_mode):
+            # A folder, a link or a pipe is no segment: readers of the trail would stumble over it, or wait for ever.
+            path.rename(path.with_name(f"{path.name}.displaced-{uuid7()}"))
+            original = target.with_name(f"{target.name}.original")
+            if not os.path.lexists(original):
+                return None
+            original.rename(target)
+            return target
         path.rename(target)
     except OSError as error:
         raise LogError(f"{path} was tampered with and cannot be kept: {error.strerror}", "Make room on the disk.") from error
