@@ -6,8 +6,14 @@ cannot go on. They are caught in `cli/` and nowhere else.
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 from typing import ClassVar
+
+# What a machine says when it has run out of something; never a bug of ours.
+EXHAUSTED = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+)
 
 
 class ExitStatus(IntEnum):

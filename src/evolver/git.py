@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evolver.errors import GitError
+from evolver.errors import GitError, PreflightError
 
 # A hook that starts evolver leaks GIT_DIR and GIT_INDEX_FILE (hazard 50); of what git reads from the environment only
 # what says who commits, or how a person is reached, may stay.
@@ -39,6 +39,7 @@ _PINNED = (
     "core.trustctime=true",
     "core.checkStat=default",
     "core.quotePath=false",
+    "core.safecrlf=false",  # `true` refuses to hash a file with mixed line ends: it could then be neither judged nor kept
     "submodule.recurse=false",
     "gc.auto=0",
     "maintenance.auto=false",
@@ -91,7 +92,7 @@ class Git:
         scrub(os.environ)
         program = shutil.which("git")
         if program is None:
-            raise GitError("git is not installed", "Install git 2.30 or later.")
+            raise PreflightError("git is not installed", "Install git 2.30 or later.")
         return cls(root, git_dir, os.path.abspath(program), **more)
 
     def but(self, **changes: Any) -> Git:
@@ -163,5 +164,6 @@ class Git:
 def failure(args: Iterable[str | bytes], done: Done) -> GitError:
     """The error for a git command that failed."""
     words = " ".join(os.fsdecode(a) for a in list(args)[:6])
-    last = os.fsdecode(done.err).strip().splitlines()
+    said = os.fsdecode(done.err).strip().splitlines()
+    last = [line for line in said if line.startswith(("fatal:", "error:"))] or said  # not the usage hint after them
     return GitError(f"git {words}: exit {done.code}: {' / '.join(last[-2:]) or 'no message'}")

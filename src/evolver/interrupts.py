@@ -84,8 +84,8 @@ class Interrupts:
 
     @property
     def name(self) -> str:
-        """`SIGINT`, or the empty string."""
-        return signal.Signals(self.signal).name if self.signal is not None else ""
+        """`SIGINT`, or the empty string, also for a stop that was asked for without a signal (0)."""
+        return signal.Signals(self.signal).name if self.signal else ""
 
     def fileno(self) -> int:
         """Readable after a signal, until `drain`."""

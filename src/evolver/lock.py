@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from evolver.errors import BusyError, PreflightError
@@ -29,10 +30,18 @@ def _take(fd: int, attempts: int = 8) -> None:
             time.sleep(0.02)
 
 
+def _clear_way(path: Path) -> None:
+    """An attempt may have put a folder or a pipe in the lock's place: nobody can hold such a thing, so it goes aside."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            path.rename(path.with_name(f"{path.name}.displaced-{time.time_ns()}"))
+
+
 @contextmanager
 def _flock(path: Path) -> Iterator[int]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _clear_way(path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise PreflightError(

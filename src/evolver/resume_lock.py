@@ -6,7 +6,10 @@ It stands in the git folder and in the lifeboat, written whole or not at all; ei
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
+import stat
 from pathlib import Path
 
 import msgspec
@@ -86,24 +89,37 @@ def write(layout: Layout, lock: ResumeLock) -> None:
 
 def read(layout: Layout) -> ResumeLock | None:
     """The lock, from whichever copy can be read. A lock that cannot be understood still blocks: `NotRestoredError`."""
+    problem: NotRestoredError | None = None
     for path in _paths(layout):
         try:
-            data = path.read_bytes()
+            return msgspec.json.decode(_bytes(path), type=ResumeLock)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise NotRestoredError(f"{path} cannot be read: {error.strerror}", "Make it readable for this user.") from error
-        try:
-            return msgspec.json.decode(data, type=ResumeLock)
+            problem = problem or NotRestoredError(f"{path} cannot be read: {error.strerror}", "Make it readable for this user.")
         except msgspec.DecodeError as error:
-            raise NotRestoredError(
+            problem = problem or NotRestoredError(
                 f"{path} is damaged: {error}", "A person must look at the worktree; remove the file when it is as you want it."
-            ) from error
+            )
+    if problem is not None:
+        raise problem
     return None
+
+
+def _bytes(path: Path) -> bytes:
+    """Of a regular file alone: an attempt may put a pipe here, and reading that waits for ever."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return file.read()
 
 
 def remove(layout: Layout) -> None:
     """Lift the lock. The lifeboat's copy goes last, so that a kill in between leaves it blocked."""
     for path in _paths(layout):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            path.unlink()
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)  # an attempt's: ours is a file
+            else:
+                path.unlink()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Exits with an `ExitStatus`."""
+    _open_standard_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words in (["--version"], ["-V"]):
         # Asked by scripts and prompts, thousands of times: not worth importing a command line parser for.
@@ -17,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         print(f"evolver {__version__}")
         return
-    from evolver.errors import EvolverError, ExitStatus
+    from evolver.errors import EXHAUSTED, EvolverError, ExitStatus
 
     try:
         if words in (["status"], ["status", "--json"]):  # likewise: in every prompt, in every watch
@@ -45,13 +46,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:  # the last line of defence: a bug is told as one
         if _debug():
             raise
-        from evolver.cli.crash_report import write
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            # A run that had begun is not undone yet: the next command that looks at the worktree does it.
+            where = f"{error.filename}: " if error.filename else ""
+            _tell(
+                f"{where}{error.strerror}", "Make room or raise the limit; then `evolver run` or `evolver resume` finishes it."
+            )
+            sys.exit(int(ExitStatus.NOT_RESTORED))
+        message = f"a bug in evolver: {type(error).__name__}: {error}"
+        try:
+            from evolver.cli.crash_report import write
 
-        _tell(
-            f"a bug in evolver: {type(error).__name__}: {error}",
-            f"A crash report lies in {write(error, words)}; please send it along.",
-        )
+            _tell(message, f"A crash report lies in {write(error, words)}; please send it along.")
+        except (OSError, EOFError) as second:
+            _tell(message, f"No crash report could be written: {second}")
         sys.exit(int(ExitStatus.BUG))
+
+
+def _open_standard_streams() -> None:
+    """Where the caller closed descriptor 0, 1 or 2, the next file opened would get it, and a child's words would land in it."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _debug() -> bool:

@@ -91,7 +91,7 @@ class Lifeboat:
             folder, copy, name = pending.pop()
             seen = folder.stat().st_ctime_ns  # a ctime, unlike an mtime, cannot be set
             # The folder's subfolders are visited all the same: it tells only of its own names.
-            fresh = self._seen.get(name) != seen
+            fresh = self._seen.get(name) != seen or not copy.is_dir()  # an agent may remove the copy as well
             copy.mkdir(parents=True, exist_ok=True)
             present = set(os.listdir(copy)) if fresh else set()
             with os.scandir(folder) as listing:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolver.definition import RollbackSection
 from evolver.git import Git
 from evolver.layout import Layout
-from evolver.worktree.lifeboat import ATTRIBUTES, EXCLUDES, GITCONFIG, Lifeboat
-from evolver.worktree.vault import Vault, link_or_copy
+from evolver.worktree.lifeboat import ATTRIBUTES, EXCLUDES, GITCONFIG, Lifeboat, make_folder
+from evolver.worktree.vault import Vault, link_or_copy, write_over
 
 OWN_STASH = "own-stash"
 
@@ -30,14 +31,20 @@ class Site:
     vault: Vault
     boat: Lifeboat
     pinned: bool = field(default=False)
+    _copies: dict[str, bytes] = field(default_factory=dict)  # what the pinned files must say
 
     @classmethod
     def make(cls, layout: Layout, rollback: RollbackSection, scope: str, max_vault: int, env: Mapping[str, str]) -> Site:
         user_config = env.get("GIT_CONFIG_GLOBAL")
         boat = Lifeboat(layout.lifeboat, layout)
         git = Git.at(layout.root, layout.git_dir)
-        site = cls(layout, rollback, scope, max_vault, user_config, env, git, Vault(layout.vault, layout.lifeboat / "vault"), boat)
+        site = cls(
+            layout, rollback, scope, max_vault, user_config, env, git, Vault(layout.vault, layout.lifeboat / "vault"), boat
+        )
         if boat.manned and (boat.folder / GITCONFIG).exists():
+            for name in (GITCONFIG, EXCLUDES, ATTRIBUTES):
+                with suppress(OSError):
+                    site._copies[name] = (boat.folder / name).read_bytes()
             site._use_copies()  # recovery and resume: the copy taken when that run started
         return site
 
@@ -65,12 +72,14 @@ class Site:
             for folder in (self.vault.folder, self.vault.mirror):
                 (folder / OWN_STASH).unlink(missing_ok=True)
             return
+        make_folder(path.parent)
         temporary = path.with_name(f"{OWN_STASH}.tmp")
         with open(temporary, "wb") as file:
             file.write(fingerprint.encode() + b"\n" + b"".join(lines))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        make_folder(self.vault.mirror)
         link_or_copy(path, self.vault.mirror / OWN_STASH)
 
     def read_own_stash(self, fingerprint: str) -> tuple[bytes, ...]:
@@ -91,7 +100,10 @@ class Site:
         listed = plain.run("config", "--global", "--includes", "--list", "-z", env=env, check=False)
         copy = b"".join(_section(item) for item in listed.out.split(b"\0") if item) if listed.ok else b""
         self._write(GITCONFIG, copy)
-        for name, key, default in ((EXCLUDES, "core.excludesFile", "ignore"), (ATTRIBUTES, "core.attributesFile", "attributes")):
+        for name, key, default in (
+            (EXCLUDES, "core.excludesFile", "ignore"),
+            (ATTRIBUTES, "core.attributesFile", "attributes"),
+        ):
             named = plain.run("config", "--type=path", "--get", key, env=env, check=False)
             base = self.home.get("XDG_CONFIG_HOME") or os.path.join(self.home.get("HOME", "/nonexistent"), ".config")
             path = os.fsdecode(named.out).strip("\n") if named.ok else os.path.join(base, "git", default)
@@ -103,9 +115,16 @@ class Site:
         self._use_copies()
 
     def _write(self, name: str, data: bytes) -> None:
-        temporary = self.boat.folder / f"{name}.tmp"
-        temporary.write_bytes(data)
-        temporary.replace(self.boat.folder / name)
+        self._copies[name] = data
+        write_over(self.boat.folder / name, data)
+
+    def repin(self) -> None:
+        """After anything foreign ran, before git does: the copies lie where an agent can reach them, and git runs the filters
+        they name, or, where they are gone, commits what the user's filters should have changed."""
+        self.boat.launch()
+        self.vault.mend()
+        for name, data in self._copies.items():
+            write_over(self.boat.folder / name, data)
 
     def _use_copies(self) -> None:
         folder = self.boat.folder

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evolver.errors import EvolverError, NotRestoredError
+from evolver.errors import NotRestoredError
 from evolver.worktree.manifest import FILE_FLAGS
 
 CHUNK = 1 << 20
@@ -43,6 +44,18 @@ def copy_synced(source: Path, target: Path) -> None:
     target.chmod(source.stat().st_mode & 0o777)
 
 
+def write_over(path: Path, data: bytes) -> None:
+    """A small file by temporary and rename, whatever lies in its place: no link is followed, no pipe is read."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    for name in (temporary, path):
+        if name.is_dir() and not name.is_symlink():
+            shutil.rmtree(name)
+    with suppress(FileNotFoundError):
+        temporary.unlink()
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
 def sync_folder(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -64,6 +77,20 @@ class Vault:
             for part in ("objects", "baselines"):
                 (base / part).mkdir(parents=True, exist_ok=True)
             base.chmod(0o700)
+
+    def mend(self) -> None:
+        """Where an agent removed one of the two places, it is filled from the other: what comes next may need it."""
+        whole = [base for base in (self.folder, self.mirror) if all((base / p).is_dir() for p in ("objects", "baselines"))]
+        if len(whole) == 2:
+            return
+        self.prepare()
+        for source in whole:
+            target = self.mirror if source == self.folder else self.folder
+            for path in (*source.glob("objects/*/*"), *source.glob("baselines/*")):
+                other = target / path.relative_to(source)
+                if not other.exists():
+                    other.parent.mkdir(exist_ok=True)
+                    link_or_copy(path, other)
 
     def _path(self, digest: str, base: Path | None = None) -> Path:
         return (base or self.folder) / "objects" / digest[:2] / digest[2:]
@@ -172,7 +199,7 @@ class Vault:
                 data = (base / "baselines" / fingerprint).read_bytes()
                 if hashlib.sha256(data[32:]).digest() == data[:32]:
                     return data[32:]
-        raise EvolverError(
+        raise NotRestoredError(
             f"the baseline {fingerprint[:16]} is not in the vault any more",
             f"Looked in {self.folder} and {self.mirror}. Compare the tree with the last commit by hand.",
         )

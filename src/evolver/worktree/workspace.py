@@ -23,7 +23,7 @@ from typing import Literal
 
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
-from evolver.errors import EvolverError, NotRestoredError
+from evolver.errors import EXHAUSTED, EvolverError, NotRestoredError, PreflightError
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
 from evolver.worktree import refs
@@ -96,7 +96,13 @@ class Workspace:
         self._prune_attempts()
         self._aside().discard()
         fresh = time.monotonic() < self._fresh_until
-        taken = Taking(self._site, self._snapshot, iteration_id, reuse_walk=fresh).take()
+        try:
+            taken = Taking(self._site, self._snapshot, iteration_id, reuse_walk=fresh).take()
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+            message = f"the baseline cannot be kept: {error.strerror}" + (f": {error.filename}" if error.filename else "")
+            raise PreflightError(message, "Make room, or raise the limit; nothing was changed.") from error
         self._site.write_own_stash("", ())
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
         self._control, self._fresh_until = ControlReport(), 0.0
@@ -124,6 +130,9 @@ class Workspace:
         validator ran. The report accumulates over the calls since `baseline`."""
         snapshot = self._of(baseline)
         self._proof, self._fresh_until = None, 0.0
+        self._site.repin()
+        if not self._site.vault.has_baseline(snapshot.fingerprint):  # an agent removed it in both places: we still know it
+            self._site.vault.write_baseline(snapshot.fingerprint, snapshots.encode(snapshot))
         self._guarded = Guard(self._site, snapshot, self._aside()).run(self._control)
         self._control = self._guarded.report
         self._look_beside()
