@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from evolver import clone, guard
+from evolver import clone, cloning, guard
 from evolver.carrying import carry
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop
@@ -34,7 +34,7 @@ from evolver.prompt import prompt_for
 from evolver.pushes import alert_pushed, push_block_env
 from evolver.redact import Redactor
 from evolver.sandbox import Sandbox, for_loop
-from evolver.sinks.registry import build_sinks
+from evolver.sinks.registry import build_sinks, secret_variables
 from evolver.steps.registry import build_codegen, build_validators
 from evolver.steps.runner import StepRunner
 from evolver.steps.watch import touched_since
@@ -59,7 +59,7 @@ def prepared(
     """A run that is ready to `execute`. `codegen` and `judges` replace the definition's (Python API)."""
     loaded, layout, person = planned.loaded, planned.layout, None
     definition = loaded.definition
-    redactor = Redactor.from_environment(planned.env, definition.redact)
+    redactor = Redactor.for_loop(planned.env, definition)
     run_id = uuid7()
     with ExitStack() as stack:
         opening = opened(
@@ -76,7 +76,7 @@ def prepared(
         found = stack.enter_context(opening)
         workspace, landing = found.workspace, None
         if definition.loop.isolation == "clone":
-            person, layout = layout, clone.ensure(layout, planned.env)
+            person, layout = layout, cloning.ensure(layout, planned.env)
             if found.clone is None:
                 stack.enter_context(run_lock(layout, f"run {run_id}"))
             loaded, record = isolated_loop(planned, layout, run_id, found)
@@ -92,7 +92,7 @@ def prepared(
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         git = Git.at(layout.root, layout.git_dir)
         extra = push_block_env(git, planned.env) if definition.guard.push == "block" else {}
-        runner = StepRunner(interrupts, redactor, planned.env, extra, frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"}))
+        runner = StepRunner(interrupts, redactor, planned.env, extra, secret_variables(definition))
         stack.enter_context(
             attended(
                 found.log,
@@ -142,7 +142,7 @@ def come_home(person: Layout, cloned: Layout, record: clone.Unlanded, found: Ope
 def isolated_loop(planned: Plan, cloned: Layout, run_id: str, found: Opened) -> tuple[LoadedLoop, clone.Unlanded]:
     """Bring the clone up to date; the loop as seen from there: its files are the clone's, where the clone has them."""
     loaded = planned.loaded
-    record = clone.refresh(
+    record = cloning.refresh(
         planned.layout,
         cloned,
         loaded.definition.loop,

@@ -6,7 +6,7 @@ a stash list of theirs.
 
 from __future__ import annotations
 
-from evolver.clone import git_of
+from evolver.cloning import git_of
 from evolver.layout import Layout
 from evolver.worktree.kept import listed
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from evolver.clone import Unlanded, forget, git_of, is_ancestor
+from evolver.clone import Unlanded, forget
+from evolver.cloning import git_of, is_ancestor
 from evolver.events.types import Emitter, RunLanded
 from evolver.git import Git
 from evolver.layout import Layout

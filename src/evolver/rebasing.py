@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 from evolver import clone as clones
-from evolver.clone import Unlanded, git_of, switch
+from evolver.clone import Unlanded
+from evolver.cloning import git_of, switch
 from evolver.errors import NotRestoredError
 from evolver.git import Git
 from evolver.layout import Layout
