@@ -265,3 +265,22 @@ def test_every_key_init_writes_is_known() -> None:
     assert [v["name"] for v in table["validator"]] == ["a", "a 2", "c d"]
     known = set(LoopDefinition.__struct_fields__)
     assert table.keys() <= known
+
+
+def test_doctor_judges_by_the_loop_that_would_run(tmp_path: Path) -> None:
+    """`dirty = "keep"` makes edits no finding; a sandbox that is asked for and missing is one."""
+    loop = (
+        '[loop]\ndirty = "keep"\n[codegen]\ncommand = "true"\nsandbox = "bwrap"\n[[validator]]\nname = "t"\ncommand = "true"\n'
+    )
+    root = project(tmp_path / "project", {"loops/default.toml": loop, "a": "1"})
+    (root / "a").write_text("edited")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("git", "sh", "true"):
+        (tools / name).symlink_to(
+            next(Path(f) / name for f in ("/usr/bin", "/bin", "/usr/local/bin") if (Path(f) / name).exists())
+        )
+    found = findings(root, 1, {"PATH": str(tools)})
+    assert found["preflight"]["ok"] is True, found["preflight"]
+    assert found["sandbox"]["ok"] is False
+    assert "bubblewrap" in str(found["sandbox"]["fix"])

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from evolver import lock, requests
+from evolver.clone import locate_person
 from evolver.errors import ExitStatus
-from evolver.layout import Layout, locate
+from evolver.layout import Layout
 
 WAIT_STEP_S = 0.1
 
@@ -37,7 +38,7 @@ def stop(
 
 
 def _ask(request: requests.Request, directory: Path, wait: bool, told: str) -> None:
-    layout = locate(directory)
+    layout = locate_person(directory)
     if not lock.is_held(layout):
         typer.echo("no loop is running here", err=True)
         raise typer.Exit(int(ExitStatus.NOTHING_ACCEPTED))

@@ -105,12 +105,18 @@ def _preflight(layout: Layout) -> Iterator[Finding]:
     """What a run itself would refuse: an operation in progress, uncommitted edits, no commit yet."""
     from evolver.definition import RollbackSection
     from evolver.model import DirtyPolicy
+    from evolver.planning import plan
     from evolver.settings import read as read_settings
     from evolver.worktree.workspace import Workspace
 
     try:
+        loop = plan(layout.root).loaded.definition
+        rollback, dirty = loop.rollback, loop.loop.dirty
+    except EvolverError:  # `_loop` says what is wrong with it
+        rollback, dirty = RollbackSection(), DirtyPolicy.REFUSE
+    try:
         settings = read_settings(os.environ, layout.root / ".env")
-        Workspace.open(layout, rollback=RollbackSection(), max_vault=settings.max_vault).preflight(dirty=DirtyPolicy.REFUSE)
+        Workspace.open(layout, rollback=rollback, max_vault=settings.max_vault).preflight(dirty=dirty)
     except EvolverError as error:
         yield Finding(check="preflight", ok=False, text=error.message, fix=error.hint, blocks=True)
     else:
@@ -121,6 +127,7 @@ def _loop(layout: Layout) -> Iterator[Finding]:
     """The loop that `evolver run` would take, its agent and its validators."""
     from evolver.planning import plan
     from evolver.prompt import prompt_for
+    from evolver.sandbox import for_loop
 
     try:
         planned = plan(layout.root)
@@ -131,6 +138,13 @@ def _loop(layout: Layout) -> Iterator[Finding]:
     definition = planned.loaded.definition
     yield Finding(check="loop", ok=True, text=f"{planned.loaded.name} ({planned.loaded.source})")
     yield from _agent(definition.codegen.agent, definition.agents)
+    try:
+        sandbox = for_loop(planned.loaded, layout)
+    except EvolverError as error:
+        yield Finding(check="sandbox", ok=False, text=error.message, fix=error.hint, blocks=True)
+    else:
+        if sandbox is not None:
+            yield Finding(check="sandbox", ok=True, text="bubblewrap works")
     if not definition.validator:
         fix = "add a [[validator]] to the loop file"
         yield Finding(check="validators", ok=False, text="none: every attempt would be accepted", fix=fix)
