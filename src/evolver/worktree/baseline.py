@@ -18,7 +18,7 @@ from evolver.errors import PreflightError
 from evolver.worktree import gitfolder, manifest, refs
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.blobs import Blobs
-from evolver.worktree.content import Content, digests, kept, link_or_special, observed
+from evolver.worktree.content import Content, compared, digests, kept, link_or_special, observed
 from evolver.worktree.ignored import Budget, Status, read_status
 from evolver.worktree.index import Index, IndexDamaged, parse, tree_oid
 from evolver.worktree.manifest import LEFT, UNKNOWN, Entry, Scan, Tree, split
@@ -168,9 +168,7 @@ class Taking:
                 result.touched = [p for p in result.touched if p != ".git"]
             if known is not None and result.tree[""] == known.work.get("", {}):
                 result.tree[""] = known.work[""]
-            if known is not None and not self._differs(result, known, index):
-                if result.unreadable:
-                    raise PreflightError(f"{result.unreadable[0]} cannot be read", "Make it readable for this user.")
+            if known is not None and index is known.index and not result.unreadable and self._unchanged(anchor, result, known):
                 known.work_trusted = result.trusted_ns
                 return result, False
             if known is not None:
@@ -180,10 +178,17 @@ class Taking:
             raise PreflightError(f"{result.unreadable[0]} cannot be read", "Make it readable for this user, or ignore and leave it.")
         return result, True
 
-    def _differs(self, result: Scan, known: Snapshot, index: Index) -> bool:
-        return bool(
-            result.touched or result.gone or any(True for _ in manifest.vanished(known.work, result.tree)) or index is not known.index
-        )
+    def _unchanged(self, anchor: Anchor, result: Scan, known: Snapshot) -> bool:
+        """Only touched, or restored so shortly ago that stat data prove nothing: the bytes are compared."""
+        changed = manifest.differences(known.work, result, compared(anchor, known.algorithm), {".git"} | known.opaque)
+        for path in result.touched:
+            folder, name = split(path)
+            if path in changed:
+                entry = result.tree[folder][name]
+                result.tree[folder][name] = entry if entry.is_dir else entry._replace(content=UNKNOWN)
+            elif folder in known.work:
+                known.work[folder][name] = result.tree[folder][name]
+        return not changed
 
     def _read(self, anchor: Anchor, result: Scan, found: refs.Refs, index: Index) -> None:
         known = self.known
@@ -256,8 +261,13 @@ class Taking:
         if dotgit is None:
             raise PreflightError(f"{site.root}/.git went away", "Run evolver again.")
         siblings = _siblings(folders.common if folders.common is not None else folders.private)
+        if known is not None and known.pre_ref == commit:
+            head_tree = known.head_tree
+        else:
+            head_tree = site.git.text("rev-parse", f"{commit}^{{tree}}")
         base = Snapshot(
             pre_ref=commit,
+            head_tree=head_tree,
             refs=found,
             work=work.tree,
             private=folders.private,
@@ -279,7 +289,6 @@ class Taking:
             return replace(base, ignored=known.ignored, dirty=known.dirty, staged=known.staged)
         if status is None:
             status = read_status(site.git)
-        head_tree = site.git.text("rev-parse", f"{commit}^{{tree}}")
         staged = tree_oid(index) != head_tree and bool(status.staged)
         return replace(base, ignored=status.ignored, dirty=_dirty(base, status), staged=staged)
 

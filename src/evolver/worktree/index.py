@@ -60,6 +60,7 @@ class Index:
     entries_end: int = 0
     hash_size: int = 20
     extensions: frozenset[bytes] = frozenset()
+    gitlinks: tuple[str, ...] = ()  # submodules, and nested repositories that were added
 
     def meaning(self) -> str:
         """A digest of everything but stat data and caches."""
@@ -141,6 +142,8 @@ def _parse(raw: bytes, index: Index) -> Index:
             index.unmerged.append((path, entry))
         else:
             entries[path] = entry
+            if stat[6] == GITLINK:
+                index.gitlinks += (path,)
     index.entries_end = position
     found = set()
     while position < len(raw) - size:

@@ -18,6 +18,7 @@ from evolver.worktree.manifest import LEFT, Entry, Scan, lookup, split
 from evolver.worktree.objects import Staged, TemporaryIndex, hash_files
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
+from evolver.worktree.trees import changed_tree
 from evolver.worktree.values import Change, ChangeKind
 
 Changed = Mapping[str, tuple[Entry | None, Entry | None]]
@@ -130,16 +131,13 @@ def _seal(site: Site, snapshot: Snapshot, guarded: Guarded, found: Inspection) -
     """`git add -A` as of the worktree, on top of pre_ref; what the user had untracked stays out of it."""
     files, wanted, blocked = _committable(snapshot, found)
     _index_only(site, snapshot, found, wanted)
-    head_tree = site.git.text("rev-parse", f"{snapshot.pre_ref}^{{tree}}")
+    found.tree, found.blocked = snapshot.head_tree, tuple(blocked)
     if not files and not wanted:
-        found.tree, found.blocked = head_tree, tuple(blocked)
         return
     with Anchor(site.root) as anchor:
         wanted |= hash_files(site.git, anchor, files, site.boat.folder)
-    found.wanted, found.blocked = wanted, tuple(blocked)
-    with seal_index(site, snapshot) as temporary:
-        temporary.stage(wanted, "0" * (2 * snapshot.hash_size))
-        found.tree = temporary.write_tree(missing_ok=snapshot.partial)
+    found.wanted = wanted
+    found.tree = changed_tree(site.git, snapshot.head_tree, wanted, snapshot.hash_size)
 
 
 def seal_index(site: Site, snapshot: Snapshot) -> TemporaryIndex:
@@ -182,8 +180,9 @@ def _committable(snapshot: Snapshot, found: Inspection) -> tuple[dict[str, Entry
 def _index_only(site: Site, snapshot: Snapshot, found: Inspection, wanted: dict[str, Staged]) -> None:
     """What only the attempt's index or a submodule's HEAD says: gitlinks, and files no longer tracked though still there."""
     before = snapshot.index.entries
-    for path, entry in before.items():
-        if entry.mode == GITLINK and path not in snapshot.dirty:
+    for path in snapshot.index.gitlinks:
+        entry = before[path]
+        if path not in snapshot.dirty:
             oid = gitlink_head(site.root, path)
             if oid is not None and oid != entry.oid:
                 wanted[path] = Staged(GITLINK, oid)
@@ -192,9 +191,9 @@ def _index_only(site: Site, snapshot: Snapshot, found: Inspection, wanted: dict[
     if not found.index_changed or found.index is None:
         return
     theirs = found.index.entries
-    for path, entry in theirs.items():
-        if entry.mode == GITLINK and path not in before and gitlink_head(site.root, path) is not None:
-            wanted[path] = Staged(GITLINK, entry.oid)
+    for path in found.index.gitlinks:
+        if path not in before and gitlink_head(site.root, path) is not None:
+            wanted[path] = Staged(GITLINK, theirs[path].oid)
     dropped = [p for p in before if p not in theirs and p not in found.changed and p not in snapshot.dirty and lookup(found.scan.tree, p)]
     if dropped:
         for path in ignorerules.ask(site.git, dropped):

@@ -201,23 +201,21 @@ def _list_folder(
             name = item.name
             st = item.stat(follow_symlinks=False)
             entry = get(name)
+            mode = st.st_mode
             if entry is not None:
-                _, size, _, ctime, ino, _, _, content = entry
-                if content == LEFT:
+                if st.st_ctime_ns == entry[3] < trusted_ns and st.st_ino == entry[4] and mode == entry[0]:
+                    same += 1
+                    if mode & 0o170000 == 0o040000 and entry[7] != LEFT:
+                        subs.append(name)
+                    continue
+                if entry[7] == LEFT:
                     same += 1
                     continue
-                if stat.S_ISDIR(st.st_mode):
-                    if entry[0] == st.st_mode and entry[5] == st.st_uid and entry[6] == st.st_gid:
-                        same += 1
-                    else:
-                        different[name] = entry_of(st)
-                    subs.append(name)
-                    continue
-                if st.st_ctime_ns == ctime < trusted_ns and st.st_ino == ino and st.st_size == size and entry[0] == st.st_mode:
-                    same += 1
-                    continue
-            elif stat.S_ISDIR(st.st_mode):
+            if mode & 0o170000 == 0o040000:
                 subs.append(name)
+                if entry is not None and entry[0] == mode and entry[5] == st.st_uid and entry[6] == st.st_gid:
+                    same += 1  # what is in it may have changed; that is found there
+                    continue
             different[name] = entry_of(st)
     if opaque:
         subs = [s for s in subs if join(folder, s) not in opaque]

@@ -21,6 +21,7 @@ from evolver.worktree.source import Source
 from evolver.worktree.state import StateBack, write_beside
 
 JOURNAL = "restoring"
+FEW = 200  # stale index entries that the next `git status` looks at and refreshes itself, for less than it costs us now
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ def index_back(site: Site, snapshot: Snapshot, written: Iterable[str]) -> Done:
                 (site.private / "index").chmod(entry.mode & 0o777)
     except OSError as error:
         return Done(problems=(f"index: {error.strerror}",))
-    refresh(site, (p for p in written if snapshot.tracked(p)))
+    stale = [p for p in written if snapshot.tracked(p)]
+    if len(stale) > FEW:
+        refresh(site, stale)
     crash_point("restore.index")
     return Done()
 

@@ -17,7 +17,7 @@ from evolver.worktree.manifest import LEFT, Entry, Folder, Tree
 from evolver.worktree.refs import Refs
 from evolver.worktree.values import Baseline
 
-VERSION = 1
+VERSION = 2
 STASH_LOG = "logs/refs/stash"
 
 _Row = tuple[bytes, int, int, int, int, int, int, int, bytes]
@@ -55,6 +55,7 @@ class Snapshot:
     """Everything the user had. Trees share unchanged folders with the snapshot before."""
 
     pre_ref: str
+    head_tree: str  # pre_ref's tree
     refs: Refs
     work: Tree
     private: Tree
@@ -147,6 +148,7 @@ def control_entries(tree: Tree) -> Iterator[tuple[str, Entry]]:
 class _Stored(msgspec.Struct, array_like=True):
     version: int
     pre_ref: str
+    head_tree: str
     head: bytes
     refs: list[tuple[bytes, bytes]]
     work: _Rows
@@ -179,6 +181,7 @@ def encode(snapshot: Snapshot) -> bytes:
     stored = _Stored(
         VERSION,
         snapshot.pre_ref,
+        snapshot.head_tree,
         en(snapshot.refs.head),
         [(en(n), en(v)) for n, v in snapshot.refs.refs.items()],
         _rows(snapshot.work),
@@ -212,6 +215,7 @@ def decode(data: bytes, index_bytes: Callable[[bytes], bytes]) -> Snapshot:
     raw = index_bytes(entry.content) if entry is not None else b""
     return Snapshot(
         pre_ref=s.pre_ref,
+        head_tree=s.head_tree,
         refs=Refs(de(s.head), {de(n): de(v) for n, v in s.refs}),
         work=_tree(s.work),
         private=private,
