@@ -24,6 +24,7 @@ from evolver.opening import Opened, opened
 from evolver.redact import Redactor
 from evolver.sandbox import for_loop
 from evolver.settings import read as read_settings
+from evolver.sinks.registry import secret_variables
 from evolver.steps.registry import build_validators
 from evolver.steps.runner import StepRunner
 from evolver.validating import Validation
@@ -82,8 +83,8 @@ class Site:
         workspace = Workspace.open(
             self.clone, rollback=definition.rollback, max_vault=self.found.settings.max_vault, env=self.env
         )
-        redactor = Redactor.from_environment(self.env, definition.redact)
-        runner = StepRunner(self.interrupts, redactor, base=self.env, withheld=frozenset({"EVOLVER_SINK_WEBHOOK_SECRET"}))
+        redactor = Redactor.for_loop(self.env, definition)
+        runner = StepRunner(self.interrupts, redactor, base=self.env, withheld=secret_variables(definition))
         run = RunContext(
             run_id=record.run_id,
             loaded=loaded,

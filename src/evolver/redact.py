@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from evolver.definition import RedactSection
+from evolver.definition import LoopDefinition, RedactSection
 from evolver.errors import UsageError
 
 MASK = b"[redacted]"
@@ -78,6 +78,13 @@ class Redactor:
                 if key.lower().endswith(".extraheader") and value:
                     found.append(value)
         return cls(found, section.patterns)
+
+    @classmethod
+    def for_loop(cls, env: Mapping[str, str], definition: LoopDefinition) -> Redactor:
+        """What a loop's `[redact]` says, and the secrets that its sinks sign with."""
+        own = definition.redact
+        names = (*own.env, *(sink.secret_env for sink in definition.sink if sink.secret_env))
+        return cls.from_environment(env, RedactSection(patterns=own.patterns, env=names))
 
     def __bool__(self) -> bool:
         return bool(self._secrets or self._patterns)

@@ -336,3 +336,18 @@ def test_explain_retells_an_iteration_in_plain_sentences(repo: Repo) -> None:
     assert "no change" in repo.evolver("explain").out
     assert repo.run("echo x >> src/a.py", "false", "--rollback", "none").code == 3
     assert "resume" in repo.evolver("explain").out
+
+
+def test_what_a_sink_signs_with_is_known_to_no_step_and_to_no_log(repo: Repo, tmp_path: Path) -> None:
+    """Its variable's name does not say that it is a secret; that a sink signs with it does."""
+    secret = "whsec_" + "Q2FuYXJ5Q2FuYXJ5Q2FuYXJ5"
+    (repo.root / "loops").mkdir()
+    (repo.root / "loops/hook.toml").write_text(
+        '[codegen]\ncommand = "env; echo x >> src/a.py"\n[[validator]]\nname = "no"\ncommand = "echo seen: ${HOOK:-nothing}; false"\n'
+        '[[sink]]\nkind = "webhook"\nurl = "http://127.0.0.1:9/x"\nsecret_env = "HOOK"\ndrain = "100ms"\n'
+    )
+    repo.sh("git add loops && git commit -qm loop")
+    done = repo.evolver("run", "hook", "--max-iters", "1", env={"HOOK": secret})
+    assert done.code == 1 and secret not in done.text
+    logs = "".join(f.read_text() for f in (repo.root / ".git/evolver/steps").rglob("*") if f.is_file())
+    assert "seen: nothing" in logs and secret not in logs and "HOOK=" not in logs

@@ -205,7 +205,7 @@ def _grant(planned: Plan, effect: EffectPlan) -> None:
         layout.events(planned.settings.events),
         source=source_of(layout),
         mirror=layout.lifeboat,
-        redactor=Redactor.from_environment(planned.env, planned.loaded.definition.redact),
+        redactor=Redactor.for_loop(planned.env, planned.loaded.definition),
         segment_size=planned.loaded.definition.audit.segment_size,
     ) as log:
         log.emit(event(effect, _person()))

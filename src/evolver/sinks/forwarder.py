@@ -6,10 +6,10 @@ first event the sink has not taken: at least once, in order.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 import tenacity
@@ -22,6 +22,7 @@ from evolver.events.types import SinkGap
 from evolver.sinks.base import Configured, EventSink, GoneError, RefusedError, SinkError
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0
+CURSOR_WIDTH = 256
 IDLE_S = 1.0  # a wake-up may be missed when another process appended
 
 
@@ -228,10 +229,14 @@ class _Worker(threading.Thread):
     def _save(self, place: Place) -> None:
         head = self._log.head
         log = head.log if head is not None else ""  # "": there was no log yet
-        fresh = Path(f"{self._file}.new")
+        data = msgspec.json.encode(Cursor(log=log, place=place)).ljust(CURSOR_WIDTH)
         try:
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            fresh.write_bytes(msgspec.json.encode(Cursor(log=log, place=place)))
-            fresh.replace(self._file)
+            # In place, in one write of one length: no second file comes and goes under those who look after the folder.
+            fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.pwrite(fd, data, 0)
+            finally:
+                os.close(fd)
         except OSError as error:  # it will be handed over twice: at least once is what is promised
             self._last_error = f"its cursor cannot be kept: {error.strerror}"

@@ -16,6 +16,7 @@ from evolver.settings import STEP_VARIABLES, Settings
 from evolver.sinks.base import Configured, EventSink
 
 COMMAND_TRIES = 6
+WEBHOOK_SECRET = "EVOLVER_SINK_WEBHOOK_SECRET"
 
 
 def build_sinks(
@@ -34,6 +35,11 @@ def build_sinks(
     return found
 
 
+def secret_variables(definition: LoopDefinition) -> frozenset[str]:
+    """The variables that hold what sinks sign with: no step gets them."""
+    return frozenset({WEBHOOK_SECRET, *(sink.secret_env for sink in definition.sink if sink.secret_env)})
+
+
 def _from_settings(settings: Settings) -> Iterator[SinkSection]:
     if path := settings.text("EVOLVER_SINK_FILE"):
         yield SinkSection(kind="file", name="env-file", path=path)
@@ -48,7 +54,7 @@ def _from_settings(settings: Settings) -> Iterator[SinkSection]:
         port = parts.port or (6514 if parts.scheme == "tls" else 514)
         yield SinkSection(kind="syslog", name="env-syslog", host=parts.hostname, port=port, protocol=parts.scheme)  # type: ignore[arg-type]  # checked above
     if url := settings.text("EVOLVER_SINK_WEBHOOK"):
-        yield SinkSection(kind="webhook", name="env-webhook", url=url, secret_env="EVOLVER_SINK_WEBHOOK_SECRET")
+        yield SinkSection(kind="webhook", name="env-webhook", url=url, secret_env=WEBHOOK_SECRET)
     if url := settings.text("EVOLVER_SINK_OTLP"):
         yield SinkSection(kind="otlp", name="env-otlp", url=url)
     if command := settings.text("EVOLVER_SINK_COMMAND"):
@@ -92,7 +98,7 @@ def _webhook(
     from evolver.sinks.webhook import WebhookSink
 
     _need(section, "url", '"https://example.org/hook"')
-    secret = settings.text("EVOLVER_SINK_WEBHOOK_SECRET") if section.secret_env == "EVOLVER_SINK_WEBHOOK_SECRET" else ""
+    secret = settings.text(WEBHOOK_SECRET) if section.secret_env == WEBHOOK_SECRET else ""
     secret = secret or (env.get(section.secret_env, "") if section.secret_env else "")
     if section.secret_env and not secret and not section.name.startswith("env-"):
         raise UsageError(f"[[sink]] webhook: {section.secret_env} is not set", "It holds the secret that signs the requests.")

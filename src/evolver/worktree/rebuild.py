@@ -152,10 +152,11 @@ def _writable(state: Path) -> None:
         kept = Path(base, "x").relative_to(state).parts[0] == "vault"  # its files are read-only on purpose
         for name in (*folders, *(() if kept else names)):
             path = Path(base, name)
-            st = path.lstat()
-            wanted = 0o700 if stat.S_ISDIR(st.st_mode) else 0o600
-            if not stat.S_ISLNK(st.st_mode) and st.st_mode & wanted != wanted and st.st_uid == os.geteuid():
-                path.chmod(stat.S_IMODE(st.st_mode) | wanted)
+            with suppress(FileNotFoundError):  # a sink's thread, or another evolver, writes here as well
+                st = path.lstat()
+                wanted = 0o700 if stat.S_ISDIR(st.st_mode) else 0o600
+                if not stat.S_ISLNK(st.st_mode) and st.st_mode & wanted != wanted and st.st_uid == os.geteuid():
+                    path.chmod(stat.S_IMODE(st.st_mode) | wanted)
 
 
 def _own_state(site: Site) -> None:
