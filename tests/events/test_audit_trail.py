@@ -184,7 +184,8 @@ def test_run_wait_starts_within_a_second_of_resume(repo: Repo) -> None:
     resumed, started = repo.events("run.resumed")[0]["time"], repo.events("run.started")[-1]["time"]
     seconds = [float(t[17:26]) + 60 * int(t[14:16]) for t in (resumed, started)]
     print(f"run --wait started {(seconds[1] - seconds[0]) % 3600:.3f} s after resume")
-    assert (seconds[1] - seconds[0]) % 3600 < 1.5  # its own start included: interpreter, baseline
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+    assert (seconds[1] - seconds[0]) % 3600 < (5 if busy else 1)
 
 
 def test_ssh_keygen_accepts_a_checkpoint_of_a_real_run_and_rejects_a_changed_one(repo: Repo, tmp_path: Path) -> None:
