@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evolver import mutate
+from evolver import mutate, mutations
 
 SAMPLE = '''"""Docstring: 1 < 2 and 3."""
 LIMIT: int = 10
@@ -48,17 +48,17 @@ def tree(tmp_path: Path) -> Path:
 
 def test_every_mutation_parses_and_changes_the_program() -> None:
     before = ast.dump(ast.parse(SAMPLE))
-    found = mutate.mutations(SAMPLE)
+    found = mutations.mutations(SAMPLE)
     kinds = {change.kind for change in found}
-    assert kinds == set(mutate.KINDS)
+    assert kinds == set(mutations.KINDS)
     for change in found:
         text = change.apply(SAMPLE)
-        assert mutate.is_valid(text), change
+        assert mutations.is_valid(text), change
         assert ast.dump(ast.parse(text)) != before, change
 
 
 def test_strings_comments_and_annotations_are_left_alone() -> None:
-    words = {(SAMPLE[c.start : c.end], SAMPLE.splitlines()[c.line - 1]) for c in mutate.mutations(SAMPLE)}
+    words = {(SAMPLE[c.start : c.end], SAMPLE.splitlines()[c.line - 1]) for c in mutations.mutations(SAMPLE)}
     assert not [word for word in words if '"""' in word[1] or ('f"' in word[1] and word[0] == "+")]
     assert ("<", "    if (a) < (  # a comment: 3 + 4") in words
     assert ("+", "        return a + \\") in words
