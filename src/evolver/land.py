@@ -44,12 +44,15 @@ def land(
 ) -> Landed | Refused | None:
     """Fast-forward the person's branch to the run's work; None: there is nothing to land. The caller holds both run locks."""
     inside, theirs = git_of(clone), git_of(person)
-    tip = inside.text("rev-parse", "--verify", f"{record.branch}^{{commit}}")
+    tip = inside.run("rev-parse", "--verify", "--quiet", f"{record.branch}^{{commit}}", check=False).text
+    if not tip:
+        return Refused(f"the branch {short(record.branch)} is gone from {clone.root}", "`evolver land --drop` forgets it.")
     kept = f"refs/evolver/unlanded/{record.run_id}"
     if tip == record.start:
         _done(theirs, clone, record, kept)
         return None
-    _fetch(theirs, clone, record.branch, kept)
+    if (refused := _fetch(theirs, clone, record.branch, kept)) is not None:
+        return refused
     if record.onto is not None and is_ancestor(theirs, tip, record.onto):
         landed_by_hand(person, record, tip, events)
         _done(theirs, clone, record, kept)
@@ -63,7 +66,8 @@ def land(
     if squash:
         new = _squashed(inside, record, found, tip)
         inside.run("update-ref", _LANDING, new)
-        _fetch(theirs, clone, _LANDING, kept)
+        if (refused := _fetch(theirs, clone, _LANDING, kept)) is not None:
+            return refused
     refused = _advance(person, theirs, record, found, new)
     if refused is not None:
         return refused
@@ -82,11 +86,16 @@ def landed_by_hand(person: Layout, record: Unlanded, tip: str, events: Emitter) 
         events.emit(RunLanded(branch=record.onto, old=record.start, new=tip, commits=commits, how="merged"))
 
 
-def _fetch(theirs: Git, clone: Layout, source: str, target: str) -> None:
-    theirs.run(
+def _fetch(theirs: Git, clone: Layout, source: str, target: str) -> Refused | None:
+    done = theirs.run(
         *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--update-shallow"),
         *(str(clone.root), f"+{source}:{target}"),
+        check=False,
     )
+    if done.ok:
+        return None
+    why = " / ".join(os.fsdecode(done.err).strip().splitlines()[-2:]) or f"exit {done.code}"
+    return Refused(f"git cannot fetch from {clone.root}: {why}", "When that is put right, run `evolver land`.")
 
 
 def _done(theirs: Git, clone: Layout, record: Unlanded, kept: str) -> None:

@@ -156,7 +156,8 @@ class Run:
         restored = self._drop_what_validators_left(survivors)
         red = not verdict.passed
         if run.interrupts.signal is None:
-            run.events.emit(BaselineValidated(red=red, reason=verdict.reason if red else "green", restored=restored))
+            failed, reason = tuple(validation.failed), verdict.reason if red else "green"
+            run.events.emit(BaselineValidated(red=red, failed=failed, reason=reason, restored=restored))
         if validation.score is not None and run.loaded.definition.score is not None:
             best = self.state.best
             if best is None or better(run.loaded.definition.score)(validation.score, best):

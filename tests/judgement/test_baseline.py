@@ -7,7 +7,7 @@ from judgement.bench import Bench
 
 def test_a_green_start_is_recorded_and_what_fails_was_broken_by_the_attempt(bench: Bench) -> None:
     bench.run("echo 9 > app.txt", validate="grep -qx 0 app.txt", exit=1)
-    assert bench.last("baseline.validated") == {"red": False, "reason": "green", "restored": 0}
+    assert bench.last("baseline.validated") == {"red": False, "failed": [], "reason": "green", "restored": 0}
     assert bench.reasons() == ["validate: exit 1 (green before, broken by the attempt)"]
 
 
@@ -36,6 +36,7 @@ command = "test -e keep"
     bench.write("keep", "")
     bench.commit()
     bench.evolver("run", exit=1)
+    assert bench.last("baseline.validated")["failed"] == ["red"]
     assert bench.reasons() == [
         "red: exit 1 (already red before the attempt)",
         "green: exit 1 (green before, broken by the attempt)",

@@ -55,6 +55,8 @@ def land(
             print(f"forgot run {record.run_id}; its branch stays in the clone: {short(record.branch)}")
             return
         result = site.land(record, squash=squash, rebase=rebase)
+    if interrupts.signal is not None:
+        raise typer.Exit(128 + interrupts.signal)
     if isinstance(result, landing.Failed):
         print(f"evolver: not landed: {result.reason}", file=sys.stderr)
         raise typer.Exit(int(ExitStatus.NOTHING_ACCEPTED))

@@ -62,6 +62,7 @@ class BaselineValidated(Event, frozen=True, kw_only=True):
 
     TYPE = "baseline.validated"
     red: bool
+    failed: tuple[str, ...] = ()  # the validators that did not pass
     reason: str
     restored: int = 0  # what the validators had dropped or altered
 
