@@ -28,6 +28,8 @@ def test_keygen_makes_a_key_only_its_owner_reads_and_never_overwrites(tmp_path: 
     again = evolver("audit", "keygen", str(tmp_path / "key"), cwd=tmp_path)
     assert again.returncode == 2 and (tmp_path / "key").read_bytes() == before
     assert evolver("audit", "keygen", str(tmp_path / "no/such/key"), cwd=tmp_path).returncode == 2
+    assert evolver("audit", "keygen", cwd=tmp_path).returncode == 0
+    assert stat.S_IMODE((Path.home() / ".config/evolver/audit-key").stat().st_mode) == 0o600
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:

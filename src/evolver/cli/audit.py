@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -109,11 +110,17 @@ def tell(report: Report) -> list[str]:
 
 
 def keygen(
-    path: Annotated[Path, typer.Argument(help="Where to put the key; the public half gets .pub.", show_default=False)],
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="Where to put the key; the public half gets .pub. Default: ~/.config/evolver/audit-key.", show_default=False),
+    ] = None,
 ) -> None:
     """Make an SSH Ed25519 key that signs checkpoints of the stream ([audit] sign_key)."""
     from evolver.audit import make_key
 
+    if path is None:
+        path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "evolver" / "audit-key"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     public = make_key(path)
     print(f'{path} (0600) and {path}.pub were made. Put into the loop file:\n\n[audit]\nsign_key = "{path.absolute()}"\n')
     print("Give auditors this line for their allowed_signers file, and keep a copy where the agent cannot write:\n")

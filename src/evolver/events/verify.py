@@ -52,7 +52,7 @@ def verify(files: Sequence[Path], anchors: Sequence[Anchor] = (), *, whole: bool
     bad: BrokenError | None = None
     try:
         if not files:
-            raise BrokenError(Path(), 0, None, "missing", unknown=True)
+            raise BrokenError(Path("(no event stream)"), 0, None, "missing", unknown=True)
         for index, file in enumerate(files):
             last = index == len(files) - 1
             walk.segment(file, size if last else None, first=index == 0, last=last, whole=whole)
