@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def verify_command(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Logs or closed segments; none: this worktree's.", show_default=False),
+        typer.Argument(metavar="FILE", help="Logs or closed segments; none: this worktree's.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path(),
