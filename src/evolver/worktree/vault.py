@@ -81,8 +81,8 @@ class Vault:
     def mend(self) -> None:
         """Where an agent removed one of the two places, it is filled from the other: what comes next may need it."""
         whole = [base for base in (self.folder, self.mirror) if all((base / p).is_dir() for p in ("objects", "baselines"))]
-        if len(whole) == 2:
-            return
+        if len(whole) == 2 or not self.folder.parent.parent.is_dir():
+            return  # without git's folder, or with a file in its place: that is built again first, the vault with it
         self.prepare()
         for source in whole:
             target = self.mirror if source == self.folder else self.folder

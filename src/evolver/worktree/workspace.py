@@ -131,9 +131,11 @@ class Workspace:
         snapshot = self._of(baseline)
         self._proof, self._fresh_until = None, 0.0
         self._site.repin()
-        if not self._site.vault.has_baseline(snapshot.fingerprint):  # an agent removed it in both places: we still know it
-            self._site.vault.write_baseline(snapshot.fingerprint, snapshots.encode(snapshot))
         self._guarded = Guard(self._site, snapshot, self._aside()).run(self._control)
+        self._site.vault.mend()
+        if not self._site.vault.has_baseline(snapshot.fingerprint):  # an agent removed it in both places: we still know it
+            self._site.vault.prepare()
+            self._site.vault.write_baseline(snapshot.fingerprint, snapshots.encode(snapshot))
         self._control = self._guarded.report
         self._look_beside()
         return self._control
