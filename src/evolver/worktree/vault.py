@@ -104,7 +104,9 @@ class Vault:
 
     def put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
-        if not self.has(digest):
+        if self.has(digest):
+            self._adopt(digest)
+        else:
             self._store(digest, iter((data,)))
         return digest
 
@@ -119,9 +121,15 @@ class Vault:
         digest = hasher.hexdigest()
         if self.has(digest):
             temporary.unlink()
+            self._adopt(digest)
         else:
             self._place(temporary, digest)
         return digest
+
+    def _adopt(self, digest: str) -> None:
+        """A run killed before its `sync` left it in one place only, perhaps not on disk."""
+        if not self._path(digest, self.mirror).exists():
+            self._new.append(self._path(digest))
 
     def _store(self, digest: str, chunks: Iterator[bytes]) -> None:
         temporary = self.folder / f"incoming.{os.getpid()}"
