@@ -19,7 +19,7 @@ from evolver.worktree import gitfolder, manifest, refs
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.blobs import Blobs
 from evolver.worktree.content import Content, compared, digests, kept, link_or_special, observed
-from evolver.worktree.ignored import Budget, Status, read_status
+from evolver.worktree.ignored import Budget, Status, leave_new, measured, read_status
 from evolver.worktree.index import Index, IndexDamaged, parse, tree_oid
 from evolver.worktree.manifest import LEFT, UNKNOWN, Entry, Scan, Tree, split
 from evolver.worktree.site import Site
@@ -173,6 +173,11 @@ class Taking:
                 return result, False
             if known is not None:
                 self.status = read_status(site.git)
+                inside = [measured(result, top) for top in known.ignored & self.status.ignored]
+                kept_already = (sum(n for _, n in inside), sum(s for s, _ in inside))
+                out_now = leave_new(site.rollback, result, known.ignored, self.status.ignored, kept_already)
+                self._opaque |= set(out_now)
+                self._left = tuple(sorted({*self._left, *out_now}))
             self._read(anchor, result, found, index)
         if result.unreadable:
             raise PreflightError(f"{result.unreadable[0]} cannot be read", "Make it readable for this user, or ignore and leave it.")

@@ -111,6 +111,47 @@ class Budget:
         return opaque, sorted(left)
 
 
+def leave_new(section: RollbackSection, result: Scan, known: frozenset[str], tops: frozenset[str], kept: tuple[int, int]) -> list[str]:
+    """Ignored paths that are new since the last baseline (an accepted attempt made them): what does not fit into what is left of the
+    budget goes out of `result` and is named. `kept`: files and bytes of the ignored paths that are in already."""
+    sized: list[tuple[int, int, str]] = []
+    left: list[str] = []
+    for top in tops - known:
+        entry = lookup(result.tree, top)
+        if entry is None or entry.content == LEFT:
+            continue
+        if section.ignored == "leave" or exempt(top, section.leave):
+            left.append(top)
+            continue
+        size, files = measured(result, top)
+        sized.append((size, files, top))
+    files, size = kept
+    for more, count, top in sorted(sized):
+        if files + count > section.ignored_files or size + more > int(section.ignored_bytes):
+            left.append(top)
+            continue
+        files += count
+        size += more
+    for top in left:
+        folder, name = split(top)
+        result.tree[folder] = {**result.tree[folder], name: result.tree[folder][name]._replace(content=LEFT)}
+        for inside in [f for f in result.tree if f == top or f.startswith(top + "/")]:
+            del result.tree[inside]
+        result.touched = [p for p in result.touched if p != top and not p.startswith(top + "/")]
+    return left
+
+
+def measured(result: Scan, top: str) -> tuple[int, int]:
+    """(bytes, names) of one ignored path."""
+    entry = lookup(result.tree, top)
+    if entry is None or entry.content == LEFT:
+        return 0, 0
+    if not entry.is_dir:
+        return entry.size, 1
+    inside = [e for _, e in manifest.entries(result.tree, top)]
+    return sum(e.size for e in inside if e.is_file), len(inside)
+
+
 class _Exempt:
     """Folders inside an ignored one that `leave` names."""
 
