@@ -47,17 +47,28 @@ def ensure(person: Layout, env: Mapping[str, str]) -> Layout:
     if not git.run("rev-parse", "--quiet", "--verify", "HEAD^{commit}", check=False).ok:
         raise PreflightError(f"{person.root} has no commit yet", "Commit once; a run needs something to go back to.")
     try:
-        if place.exists():  # of a repository that was here before this one; its commits may be nowhere else
+        made = place.exists() and _is_of(git, place)
+        if place.exists() and not made:  # of a repository that was here before this one; its commits may be nowhere else
             place.parent.rename(place.parent.with_name(f"{place.parent.name}.{uuid7()}"))
-        shutil.rmtree(lifeboat_of(place, env), ignore_errors=True)  # of a clone that somebody removed
+        if not made:
+            shutil.rmtree(lifeboat_of(place, env), ignore_errors=True)  # of a clone that somebody removed
         write_atomic(person.state / POINTER, os.fsencode(place) + b"\n")
         write_atomic(place.parent / OWNER, os.fsencode(person.root) + b"\n")
-        _make(person, git, place)
+        if not made:
+            _make(person, git, place)
     except OSError as error:
         raise PreflightError(
             f"the clone in {place.parent} cannot be made: {error.strerror}", "EVOLVER_STATE_DIR moves it elsewhere."
         ) from error
     return replace(locate(place, env), prefix=person.prefix)
+
+
+def _is_of(git: Git, place: Path) -> bool:
+    """Whether a clone that nothing points to belongs to this repository all the same: its state folder was removed."""
+    if not (place / ".git/HEAD").exists():
+        return False
+    start = Git.at(place, place / ".git").run("rev-parse", "--verify", "--quiet", START, check=False).text
+    return bool(start) and git.run("cat-file", "-e", f"{start}^{{commit}}", check=False).ok
 
 
 def _make(person: Layout, git: Git, place: Path) -> None:
@@ -119,6 +130,7 @@ def refresh(
     )
     _take_config(clone, git, theirs)
     _take_hooks(person, clone)
+    _take_attributes(person, clone)
     head, onto = git.text("rev-parse", START), theirs.run("symbolic-ref", "--quiet", "HEAD", check=False).text or None
     for record in unlanded(clone):
         if is_ancestor(git, record.branch, START):  # landed by hand, or empty
@@ -202,6 +214,14 @@ def _take_config(clone: Layout, git: Git, theirs: Git) -> None:
     if fresh.read_bytes() != config.read_bytes():
         write_atomic(config, fresh.read_bytes(), 0o644)
     fresh.unlink()
+
+
+def _take_attributes(person: Layout, clone: Layout) -> None:
+    theirs, ours = person.common_dir / "info/attributes", clone.git_dir / "info/attributes"
+    if theirs.is_file():
+        write_atomic(ours, theirs.read_bytes(), 0o644)
+    else:
+        ours.unlink(missing_ok=True)
 
 
 def _take_hooks(person: Layout, clone: Layout) -> None:

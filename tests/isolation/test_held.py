@@ -153,3 +153,24 @@ def test_an_attempt_stashed_by_resume_is_found_as_well(person: Person) -> None:
     held(person)
     person.evolver("resume", "--rollback", "stash", exit=0)
     assert "new.txt" in person.evolver("attempts", "show", "last", exit=0).out
+
+
+def test_a_clone_is_found_again_after_the_state_folder_was_removed(person: Person) -> None:
+    person.write("app.txt", "mine\n")
+    person.isolated(NTH, exit=0)
+    inode = person.clone.stat().st_ino
+    subprocess.run(["rm", "-rf", str(person.root / ".git/evolver")], check=True)
+    person.git("checkout", "-q", "app.txt")
+    person.isolated("touch more", exit=0)
+    assert person.clone.stat().st_ino == inode
+    assert person.git("show", "HEAD:app.txt") == "0\n1"
+
+
+def test_another_repository_at_the_same_place_gets_a_clone_of_its_own(person: Person) -> None:
+    person.isolated(NTH, exit=0)
+    inode, parent = person.clone.stat().st_ino, person.clone.parent.parent
+    subprocess.run(["rm", "-rf", str(person.root)], check=True)
+    again = Person.make(person.root, {"app.txt": "another\n"})
+    again.isolated(NTH, exit=0)
+    assert again.clone.stat().st_ino != inode
+    assert len(list(parent.iterdir())) == 2, "what was there is kept aside"

@@ -254,3 +254,11 @@ def test_a_sandboxed_step_reads_linked_dependencies_and_cannot_write_them(person
     assert ended.code == 0, ended.err
     assert person.git("show", "HEAD:got.txt") == "1\nrefused"
     assert (person.root / "node_modules/lib.js").read_text() == "1\n"
+
+
+def test_attributes_of_the_repository_count_in_the_clone(person: Person) -> None:
+    info = person.root / ".git/info"
+    info.mkdir(exist_ok=True)
+    (info / "attributes").write_text("*.txt eol=crlf\n")
+    person.isolated("cat -A app.txt > seen.out", exit=0)
+    assert person.git("show", "HEAD:seen.out") == "0^M$"
