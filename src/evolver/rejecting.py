@@ -219,7 +219,7 @@ class Rejection:
             RunHeld(from_="running", to="held", exit_code=int(status), **self._facts(reason)), iteration=self.number
         )
         self.problem = reason
-        return state.but(restored=state.restored and by_choice) if not by_choice else state
+        return state if by_choice else state.but(restored=False)
 
     def _put_back_control(self) -> None:
         try:
@@ -265,7 +265,7 @@ class Rejection:
             baseline=self.baseline.fingerprint,
             rollback_mode=str(self.mode),
             exit_code=int(status),
-            time=datetime.now(UTC).isoformat(),
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
             loop=self.loop,
             definition=self.definition,
             validators_failed=self.failed_step,
