@@ -7,6 +7,8 @@ whole overhead of a rejected iteration (baseline + guard + inspect + restore + v
 of times measured next to each other; min, median, max.
 """
 
+# ruff: noqa: B023  # what closes over loop variables here is called at once
+
 from __future__ import annotations
 
 import argparse

@@ -16,6 +16,7 @@ from evolver.worktree.values import Attempt, Baseline, Preserved, Verified
 from evolver.worktree.workspace import Workspace
 from oracle import Snapshot, differences
 
+DEFAULT = RollbackSection()
 SITUATIONS = Path(__file__).parents[1] / "situations"
 BASE = r"""
 git init -q -b main . && mkdir -p src/pkg && echo a >src/a.py && echo b >src/pkg/b.py &&
@@ -36,11 +37,11 @@ class Scene:
     """A repository in its own folder, so that agents may write beside it."""
 
     root: Path
-    before: Snapshot = field(init=False)
-    section: RollbackSection = RollbackSection()
+    before: Snapshot = field(init=False, repr=False)
+    section: RollbackSection = DEFAULT
 
     @classmethod
-    def make(cls, tmp: Path, setup: str = "", section: RollbackSection = RollbackSection()) -> Scene:
+    def make(cls, tmp: Path, setup: str = "", section: RollbackSection = DEFAULT) -> Scene:
         root = tmp / "box" / "r"
         root.mkdir(parents=True)
         scene = cls(root, section)
@@ -49,9 +50,6 @@ class Scene:
             scene.sh(setup)
         scene.before = Snapshot.of(root)
         return scene
-
-    def __init__(self, root: Path, section: RollbackSection = RollbackSection()) -> None:
-        self.root, self.section = root, section
 
     def sh(self, command: str, *, check: bool = True) -> str:
         done = subprocess.run(
@@ -84,8 +82,8 @@ class Scene:
         """Files that are not ignored, by the rules as they are now (asked of git the way a person would)."""
         names = []
         for base, folders, files in os.walk(self.root):
-            links = [f for f in folders if os.path.islink(os.path.join(base, f))]
-            names += [os.path.relpath(os.path.join(base, n), self.root) for n in (*files, *links)]
+            links = [f for f in folders if Path(base, f).is_symlink()]
+            names += [os.path.relpath(Path(base, n), self.root) for n in (*files, *links)]
         names = [n for n in names if not n.startswith(".git/") and n != ".git" and "\n" not in n]
         given = "\0".join(names).encode(errors="surrogateescape")
         done = subprocess.run(
