@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -162,8 +163,10 @@ class Rollbacks(RuleBasedStateMachine):
         self.workspace: Workspace | None = None  # the run's; a crash loses it
         self.baseline: Baseline | None = None  # set: an iteration is under way
         self.over = False
+        self.history: list[object] = []  # told on failure: what depends on timing cannot be replayed
 
     def act(self, script: str, path: str, number: int) -> None:
+        self.history.append((round(time.monotonic(), 3), script, path, number))
         subprocess.run(
             ["bash", "-c", script, "act", path, str(number)],
             cwd=self.scene.root,
@@ -205,6 +208,7 @@ class Rollbacks(RuleBasedStateMachine):
                 assert self.scene.wrong() == []
                 self.workspace = self.scene.workspace()
             self.baseline = self.workspace.baseline(ITERATION)
+            self.history.append((round(time.monotonic(), 3), "baseline"))
         except PreflightError:
             self.over = True
             Rollbacks.refused += 1
@@ -301,13 +305,15 @@ class Rollbacks(RuleBasedStateMachine):
             assert callable(act)
             act()
 
+        self.history.append((point, count))
         _, status = os.waitpid(in_fork(child), 0)
         code = os.waitstatus_to_exitcode(status)
         assert code in (0, -signal.SIGKILL), f"{point}: the child ended with {code}"
         Rollbacks.crashed += code != 0
 
     def finish(self) -> None:
-        assert self.scene.wrong() == []
+        assert self.scene.wrong() == [], self.history
+        self.history.append((round(time.monotonic(), 3), "restored"))
         self.baseline = None
         Rollbacks.ended += 1
 
