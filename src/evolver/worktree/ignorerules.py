@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 
 from evolver.git import Git, failure
 from evolver.worktree.manifest import Tree, lookup, split
@@ -69,7 +70,8 @@ def ignored_then(site: Site, snapshot: Snapshot, now: Tree, added: list[str]) ->
         for path in added:
             entry = lookup(now, path)
             if entry is not None and entry.is_dir and len(path) < 2000:
-                (scratch / path).mkdir(parents=True, exist_ok=True)
+                with suppress(FileExistsError, NotADirectoryError):  # the attempt made a folder of what was an ignore file
+                    (scratch / path).mkdir(parents=True, exist_ok=True)
         return ignored_now(site.git.but(work_tree=scratch), now, added)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
