@@ -81,7 +81,7 @@ class Vitals(threading.Thread):
         return 0
 
 
-def night(bench: Bench, iterations: int) -> tuple[dict[int, tuple[int, int]], str]:
+def night(bench: Bench, iterations: int, *args: str) -> tuple[dict[int, tuple[int, int]], str]:
     bench.write(".gitignore", "*.log\n")
     bench.write("judge.sh", JUDGE)
     agent = bench.root.parent / "agent.sh"
@@ -102,7 +102,7 @@ no_change = 0
 inconclusive = 0
 """
     )
-    process = bench.start("run", "--quiet")
+    process = bench.start("run", "--quiet", *args)
     vitals = Vitals(process.pid, bench)
     vitals.start()
     out, err = process.communicate(timeout=3600)
@@ -164,6 +164,13 @@ def test_forty_iterations_of_every_failure(bench: Bench) -> None:
     samples, _ = night(bench, 40)
     check(bench, 40)
     assert samples
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_a_night_in_a_clone(bench: Bench) -> None:
+    night(bench, 100, "--isolation", "clone")
+    check(bench, 100)
 
 
 @pytest.mark.nightly
