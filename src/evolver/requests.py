@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Literal
@@ -31,7 +32,7 @@ def clear(layout: Layout) -> None:
 
 
 def is_asked(layout: Layout, request: Request) -> bool:
-    return path_of(layout, request).exists()
+    return os.path.exists(path_of(layout, request))  # noqa: PTH110 - `Path.exists` raises where an attempt closed the folder
 
 
 class StopWatch:

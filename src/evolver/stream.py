@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ def anchor(layout: Layout, log: EventLog) -> None:
     """Let `refs/evolver/audit/…` remember where the stream ends; a repository git cannot write to keeps its older anchor."""
     if log.head is None:
         return
-    if layout.resume_lock.exists() or (layout.lifeboat / "resume.lock").exists():
+    if any(os.path.exists(p) for p in (layout.resume_lock, layout.lifeboat / "resume.lock")):  # noqa: PTH110 - see `requests`
         return  # held: git's folder is as the attempt left it, and no git of ours runs in it
     try:
         move_anchor_ref(layout, log.path, log.head)

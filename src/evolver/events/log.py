@@ -129,12 +129,12 @@ class EventLog:
             return self._writer.append(event, run_id, iteration)
 
     def _adrift(self) -> bool:
-        """The git folder itself is gone (an agent's doing), and ours to make again it is not: the lifeboat still has the log."""
+        """The git folder itself is gone or closed to us (an agent's doing), and ours to make again it is not: the lifeboat still has the log."""
         return (
             self._mirror is not None
             and self._writer.fd >= 0
             and self._writer.head is not None
-            and not self.path.parent.parent.is_dir()
+            and not paths.reachable(self.path)
         )
 
     def _emit_lost(self, event: Event, run_id: str | None, iteration: int | None) -> Envelope:

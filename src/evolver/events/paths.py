@@ -64,3 +64,10 @@ def anchor_ref_name(path: Path) -> str:
 
 def _fit(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or "log"
+
+
+def reachable(path: Path) -> bool:
+    """Can the log at `path` be written under its name? Not while git's folder is gone, or an attempt closed it or ours."""
+    if not os.access(path.parent.parent, os.W_OK | os.X_OK):
+        return False
+    return not os.path.lexists(path.parent) or os.access(path.parent, os.W_OK | os.X_OK)

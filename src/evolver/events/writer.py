@@ -86,7 +86,7 @@ class SegmentWriter:
             self.head = msgspec.structs.replace(head, folder=self.path.parent.stat().st_ino)
             heads.write(paths.head_path(self.path), self.head)
         except OSError as error:
-            if self.mirror is not None and not self.path.parent.parent.is_dir():
+            if self.mirror is not None and not paths.reachable(self.path):
                 self.head = head
                 self.mirror.write_head(self.head)
                 return

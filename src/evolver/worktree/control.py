@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evolver.crash import crash_point
 from evolver.worktree import manifest, refs
-from evolver.worktree.anchor import Anchor
+from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.aside import Aside
 from evolver.worktree.baseline import GitFolders, walk_git
 from evolver.worktree.converge import Converge
@@ -50,13 +50,13 @@ class Guard:
 
     def run(self, earlier: ControlReport) -> Guarded:
         crash_point("guard.before")
+        self._open_folders()
         replaced = rebuild(self.site, self.snapshot, self.aside)
         if replaced:
             self.changed.add(".git")
             crash_point("guard.git_rebuilt")
         if not replaced or self.site.linked:
             self._objects()
-        self._private_folder()
         folders = walk_git(self.site, self.snapshot, keep=False)
         self._compare("private", self.site.private, self.snapshot.private, folders.private)
         if folders.common is not None and self.snapshot.common is not None:
@@ -66,17 +66,23 @@ class Guard:
         report = ControlReport(tuple(sorted({*earlier.changed, *self.changed})), replaced or earlier.git_replaced)
         return Guarded(found, folders, report, tuple(self.problems))
 
-    def _private_folder(self) -> None:
-        """git's own top folder must be usable before anything in it is."""
-        for area, folder in (("private", self.site.private), ("common", self.site.common)):
-            mode = stat.S_IMODE(folder.stat().st_mode)
-            if mode & 0o700 != 0o700 and folder.stat().st_uid == os.geteuid():
-                folder.chmod(mode | 0o700)
-                self.aside.note_mode(area, "", mode)
+    def _open_folders(self) -> None:
+        """The worktree and git's own top folders must be usable before anything in them is: a closed one looks empty (35).
+        They stay open in mode none as well: the stream and the lock are written in there."""
+        for folder in (self.site.root, self.site.common, self.site.private):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                st = folder.lstat()
+                if stat.S_ISDIR(st.st_mode) and st.st_mode & 0o700 != 0o700 and st.st_uid == os.geteuid():
+                    folder.chmod(stat.S_IMODE(st.st_mode) | 0o700)
 
     def _objects(self) -> None:
         """Objects that went away come back (hazard 17); a linked worktree's git folder shares them."""
-        if not (self.site.common / "objects").is_dir() and self.site.boat.manned:
+        objects = self.site.common / "objects"
+        if objects.is_symlink() or (objects.exists() and not objects.is_dir()):
+            self.changed.add("objects")
+            with Anchor(self.site.common) as anchor:
+                self.aside.take(anchor, "common", "objects")
+        elif not objects.is_dir() and self.site.boat.manned:
             self.aside.note_missing("common", "objects")
             self.changed.add("objects")
         try:
@@ -95,6 +101,9 @@ class Guard:
                     wrong.append(path)
                 continue
             if kind in (Kind.CONTROL, Kind.QUIET):
+                wrong.append(path)
+            elif kind is Kind.STATE and _other_type(was, is_now):
+                self.changed.add(path)
                 wrong.append(path)
             elif kind is Kind.STATE and was is not None and is_now is not None and was.mode != is_now.mode and is_now.is_file:
                 self.aside.note_mode(area, path, stat.S_IMODE(is_now.mode))  # a reflog git cannot append to stops every ref
@@ -140,7 +149,7 @@ class Guard:
         """Read the refs as the attempt left them; what git itself could not read is put back at once."""
         packed = b""
         with suppress(OSError):
-            packed = (self.site.common / "packed-refs").read_bytes()
+            packed = read_regular(self.site.common / "packed-refs")
         common = folders.common if folders.common is not None else folders.private
         found = refs.read(folders.private, common, packed)
         if found.head in ("", refs.BROKEN):
@@ -148,7 +157,7 @@ class Guard:
         if not found.packed_ok:
             self._put_back_raw("common", self.site.common, self.snapshot.shared, "packed-refs")
             with suppress(OSError):
-                packed = (self.site.common / "packed-refs").read_bytes()
+                packed = read_regular(self.site.common / "packed-refs")
             found = Refs(found.head, refs.read(folders.private, common, packed).refs)
         return found
 
@@ -176,6 +185,15 @@ def _different(before: Tree, now: Tree) -> list[str]:
             if kind_of(path) is not Kind.SIBLING and not path.startswith("evolver"):
                 found.append(path)
     return sorted(found)
+
+
+def _other_type(was: Entry | None, now: Entry | None) -> bool:
+    """A FIFO where git reads a file blocks it for ever; through a symlink in place of a folder git would write elsewhere."""
+    if now is None:
+        return False
+    if was is None:
+        return not (now.is_file or now.is_dir)
+    return stat.S_IFMT(was.mode) != stat.S_IFMT(now.mode)
 
 
 def _both_folders(before: Tree, now: Tree, path: str) -> bool:

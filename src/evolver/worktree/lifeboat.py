@@ -53,7 +53,7 @@ class Lifeboat:
 
     def launch(self) -> None:
         """From here on `layout.locate` finds the worktree by this folder, whatever becomes of `.git`."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder)
         self.folder.chmod(0o700)
         owner = self.folder / OWNER_FILE
         lines = b"".join(os.fsencode(p) + b"\n" for p in (self.layout.root, self.layout.git_dir, self.layout.common_dir))
@@ -143,11 +143,23 @@ def _lasting(item: os.DirEntry[str]) -> bool:
     return item.is_file(follow_symlinks=False) and not item.name.startswith(_TRANSIENT) and not item.name.endswith(".lock")
 
 
+def _lstat(path: Path) -> os.stat_result:
+    """Also where an attempt took away the permissions of the folder it lies in, if that is ours."""
+    try:
+        return path.lstat()
+    except PermissionError:
+        parent = path.parent.lstat()
+        if not stat.S_ISDIR(parent.st_mode) or parent.st_uid != os.geteuid():
+            raise
+        path.parent.chmod(stat.S_IMODE(parent.st_mode) | 0o700)
+        return path.lstat()
+
+
 def make_folder(path: Path) -> None:
     """With its parents; what is no folder in the way goes, and permissions an attempt took are given back."""
     for part in (*reversed(path.parents), path):
         try:
-            st = part.lstat()
+            st = _lstat(part)
         except FileNotFoundError:
             part.mkdir(mode=0o777)
             continue

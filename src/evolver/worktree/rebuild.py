@@ -162,6 +162,7 @@ def _writable(state: Path) -> None:
 def _own_state(site: Site) -> None:
     """evolver's own folder in git's: a real folder, with the vault that the lifeboat still holds."""
     state = site.layout.state
+    make_folder(state.parent)
     with suppress(FileNotFoundError):
         if not stat.S_ISDIR(state.lstat().st_mode):
             state.unlink()

@@ -122,7 +122,6 @@ class Site:
         """After anything foreign ran, before git does: the copies lie where an agent can reach them, and git runs the filters
         they name, or, where they are gone, commits what the user's filters should have changed."""
         self.boat.launch()
-        self.vault.mend()
         for name, data in self._copies.items():
             write_over(self.boat.folder / name, data)
 

@@ -363,6 +363,8 @@ class Workspace:
             proof, changed = walk(site, snapshot, self._opaque, name=False)
             differences += verifying.worktree(changed)
         differences += [f"{path}: cannot be read" for path in proof.unreadable]
+        if site.root.stat().st_mode & 0o7777 != snapshot.root_mode:
+            differences.append("the mode of the worktree's own folder differs")
         if is_replaced(site, snapshot):
             differences.insert(0, ".git is not the one of the baseline")
         else:
