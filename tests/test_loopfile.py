@@ -66,6 +66,25 @@ def test_a_wrong_loop_file_names_file_key_and_expectation(tmp_path: Path, text: 
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (MINIMAL + "[loop]\nmax_iter = 3\n", "Did you mean `max_iters`?"),
+        ("[rolback]\n" + MINIMAL, "Did you mean `rollback`?"),
+        (MINIMAL + '[[validator]]\nname = "a"\ncommand = "x"\ntimout = "1s"\n', "Did you mean `timeout`?"),
+        (MINIMAL + '[agents.own]\ncolour = "1"\n', "There are argv, "),
+        (MINIMAL + '[rollback]\nmode = "soft"\n', "It may be hard, stash, none."),
+        (MINIMAL + '[loop]\nisolation = "vm"\n', "It may be clone, inplace."),
+        (MINIMAL + '[validator]\nname = "a"\n', "two brackets: [[validator]]"),
+    ],
+)
+def test_a_slip_is_told_with_what_may_stand_there(tmp_path: Path, text: str, hint: str) -> None:
+    write(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path)
+    assert hint in caught.value.hint
+
+
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     write(tmp_path, "").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"default\.toml cannot be read"):

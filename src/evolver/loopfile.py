@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from evolver.definition import LoadedLoop, LoopDefinition
 from evolver.durations import Duration, Size
@@ -76,9 +79,13 @@ def _encode(value: object) -> object:
 def read_table(path: Path) -> Table:
     """A loop file as a raw table; syntax errors name file and line."""
     try:
+        if path.exists() and not path.is_file():  # reading a pipe waits for ever
+            raise UsageError(f"{path} is no regular file", "It must be a UTF-8 text file.")
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise UsageError(f"{path}: nested too deeply", "A loop file is TOML: `evolver help loops` shows a short one.") from error
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: {error}", "A loop file is TOML; see loops/default.toml for one with comments.") from error
+        raise UsageError(f"{path}: {error}", "A loop file is TOML: `evolver help loops` shows a short one.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}", "It must be a UTF-8 text file.") from error
 
@@ -109,21 +116,55 @@ def _apply(table: Table, overrides: Iterable[Override]) -> None:
         _set(table, override.key, override.value)
 
 
+_REFERENCE = "The keys, their types and defaults are in docs/reference/loop-file.md of evolver."
+
+
 def _explain(error: msgspec.ValidationError, source: str, overrides: Mapping[str, str]) -> UsageError:
     text, _, where = str(error).partition(" - at `$")
     key = where.rstrip("`").lstrip(".")
     origin = overrides.get(key, source)
     key_part = f"{key}: " if key else ""
-    return UsageError(f"{origin}: {key_part}{text}", "The keys, their types and defaults are in docs/reference/loop-file.md.")
+    return UsageError(f"{origin}: {key_part}{text}", f"{_what_fits(key, text)}{_REFERENCE}")
+
+
+def _what_fits(key: str, text: str) -> str:
+    """What may stand there instead: the nearest key, the words of an enum, an array of tables. "" when there is no telling."""
+    if text == "Expected `array`, got `object`":
+        return f"A table of which there may be several has two brackets: [[{key}]]. "
+    place: Any = msgspec.inspect.type_info(LoopDefinition)
+    for part in re.findall(r"\[[^]]*\]|[^.[]+", key):
+        place = next(_inside(place, part), None)
+    for kind in _alternatives(place):
+        if isinstance(kind, msgspec.inspect.EnumType):
+            return f"It may be {', '.join(str(member.value) for member in kind.cls)}. "
+        if isinstance(kind, msgspec.inspect.LiteralType):
+            return f"It may be {', '.join(str(value) for value in kind.values)}. "
+        if isinstance(kind, msgspec.inspect.StructType) and (unknown := re.search(r"unknown field `(.*)`", text)):
+            names = [item.encode_name for item in kind.fields]
+            near = difflib.get_close_matches(unknown[1], names, 1)
+            return f"Did you mean `{near[0]}`? " if near else f"There are {', '.join(names)}. "
+    return ""
+
+
+def _inside(place: Any, part: str) -> Iterator[Any]:
+    for kind in _alternatives(place):
+        if isinstance(kind, msgspec.inspect.StructType):
+            yield from (item.type for item in kind.fields if item.encode_name == part)
+        elif isinstance(kind, msgspec.inspect.VarTupleType):
+            yield kind.item_type
+        elif isinstance(kind, msgspec.inspect.DictType):
+            yield kind.value_type
+
+
+def _alternatives(place: Any) -> tuple[Any, ...]:
+    return tuple(place.types) if isinstance(place, msgspec.inspect.UnionType) else (place,)
 
 
 def check(definition: LoopDefinition, source: str) -> None:
     """What types cannot say. Raise `UsageError` with the key."""
 
     def wrong(key: str, expected: str) -> UsageError:
-        return UsageError(
-            f"{source}: {key}: {expected}", "The keys, their types and defaults are in docs/reference/loop-file.md."
-        )
+        return UsageError(f"{source}: {key}: {expected}", _REFERENCE)
 
     codegen = definition.codegen
     given = [k for k in _CODEGEN_KINDS if getattr(codegen, k) is not None]

@@ -30,7 +30,7 @@ class Held:
     lock: ResumeLock
     baseline: Baseline
     attempt: Attempt
-    drifted: tuple[str, ...]  # what a person (or anything else) changed since the stop
+    drifted: tuple[str, ...]  # what a validator, a person or anything else changed since the agent had finished
     effects: tuple[str, ...] = ()  # outside the worktree, in force, and reverted by rolling back
 
     def restores(self) -> tuple[str, ...]:

@@ -149,7 +149,7 @@ def asked(state: RunState) -> Stop | None:
 
 
 def iterations(limit: int) -> StopCondition:
-    return lambda s: Stop("max_iterations", f"{limit} iterations") if s.iterations >= limit else None
+    return lambda s: Stop("max_iterations", f"{limit} iteration{'s' * (limit != 1)}") if s.iterations >= limit else None
 
 
 def wall_time(limit_ms: int | None) -> StopCondition:

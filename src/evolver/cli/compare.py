@@ -19,7 +19,7 @@ def compare(
     second: Annotated[str, typer.Argument(help="The other one.", autocompletion=complete.iterations)],
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
-    """Compare two iterations: outcome, time, score, cost, files, and the difference between what they made."""
+    """Compare two iterations. Outcome, time, score, cost, files, and the difference between what they made."""
     from evolver.cli import pick
     from evolver.cli.stream import find_stream
     from evolver.ui.compare import rows

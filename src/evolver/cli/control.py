@@ -25,7 +25,7 @@ def pause(
     wait: Annotated[bool, typer.Option("--wait", help="Return when the loop has ended.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="The loop in this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
-    """End the running loop after its iteration; `evolver run` goes on from there."""
+    """End the running loop after its iteration. `evolver run` goes on from there."""
     _ask("pause", directory, wait, "the loop ends after this iteration; `evolver run` goes on from there")
 
 
@@ -33,7 +33,7 @@ def stop(
     wait: Annotated[bool, typer.Option("--wait", help="Return when the loop has ended.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="The loop in this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
-    """End the running loop now: its step is killed, the attempt is rolled back by mode."""
+    """End the running loop now. Its step is killed, the attempt is rolled back by mode."""
     _ask("stop", directory, wait, "the loop ends now; its attempt is rolled back by mode")
 
 

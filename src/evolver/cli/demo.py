@@ -23,7 +23,7 @@ def demo(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table at the end.")] = False,
 ) -> None:
-    """Watch a loop work: a seeded mutator improves a small heuristic in a scratch repository."""
+    """Watch a loop work in a scratch repository, without a model. A seeded mutator improves a small heuristic."""
     from evolver.assemble import prepared
     from evolver.demo import make_repository, scratch
     from evolver.events.reader import read

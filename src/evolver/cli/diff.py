@@ -19,7 +19,7 @@ def diff(
     stat: Annotated[bool, typer.Option("--stat", help="Files and counts only.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
-    """Print the changes of one iteration as a patch: accepted, stashed or kept as an attempt. Exit 1 when it was discarded."""
+    """Print the changes of one iteration as a patch. It was accepted, stashed or kept as an attempt; exit 1 when it was discarded."""
     from evolver.cli import pick
     from evolver.cli.stream import find_stream
     from evolver.errors import ExitStatus, PreflightError

@@ -38,7 +38,10 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
-    """Check git, identity, loop, agent, validators, disk, hooks, locks and the event stream. Exit 1 when something is wrong."""
+    """Check whether a run can start, and say what mends it.
+
+    Git, identity, loop, agent, validators, disk, hooks, locks and the event stream. Exit 1 when something is wrong.
+    """
     findings = examine(directory)
     if as_json:
         typer.echo(msgspec.json.encode(findings).decode())

@@ -63,7 +63,7 @@ class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def register(app: typer.Typer) -> None:
-    effects = typer.Typer(no_args_is_help=True, help="Changes outside the worktree: what reverts them, and who approved them.")
+    effects = typer.Typer(no_args_is_help=True, help="Changes outside the worktree: what reverts them, who approved.")
     effects.command("list", epilog=LIST_EPILOG)(list_)
     effects.command("approve", epilog=APPROVE_EPILOG)(approve)
     app.add_typer(effects, name="effects")

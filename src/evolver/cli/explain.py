@@ -24,7 +24,10 @@ def explain(
     iteration: Annotated[str, typer.Argument(help="RUN_ID/N, N of the last run, or last.")] = "last",
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path(),
 ) -> None:
-    """Retell one iteration: what it started from, what changed, who judged, what was undone, how that was proved."""
+    """Retell one iteration in sentences, from its events alone.
+
+    What it started from, what changed, who judged, what was undone, how that was proved.
+    """
     stream = find_stream(directory)
     run, found = pick.iteration(stream.path, iteration)
     with quiet_pipe():

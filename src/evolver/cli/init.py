@@ -44,7 +44,10 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite loops/default.toml and loops/prompt.md.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="The worktree to set up.", show_default=False)] = Path("."),
 ) -> None:
-    """Write loops/default.toml and loops/prompt.md for this project, and check that they can run."""
+    """Write and commit a loop for this project.
+
+    That is loops/default.toml and loops/prompt.md; then check that they can run.
+    """
     from evolver.layout import locate
     from evolver.ui.objects import Objects
 
@@ -74,7 +77,8 @@ def init(
         if not done.ok:
             last = done.err.decode(errors="replace").strip().splitlines()[-1:] or ["git said nothing"]
             raise PreflightError(
-                f"written, but not committed: {last[0]}", f"Commit {', '.join(names)} yourself, then `evolver doctor`."
+                f"written, but not committed: {last[0]}",
+                f"`evolver doctor` tells what git lacks; then commit {', '.join(names)} yourself.",
             )
         typer.echo("committed them")
     _check(directory)

@@ -22,7 +22,7 @@ def log(
     everything: Annotated[bool, typer.Option("--all", help="Every run, oldest first.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
-    """List the iterations of the last run: outcome, time, score, what changed, why."""
+    """List the iterations of the last run, one a line, and why."""
     from evolver.cli import pick
     from evolver.cli.stream import find_stream
     from evolver.ui.tables import console, print_run

@@ -17,7 +17,8 @@ def register(app: typer.Typer) -> None:
 
 def report(
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to; - is standard output.", show_default="evolver-report.html")
+        Path | None,
+        typer.Option("-o", "--output", help="Where to (evolver-report.html); - is standard output.", show_default=False),
     ] = None,
     markdown: Annotated[bool, typer.Option("--md", help="Markdown for a pull request, to standard output.")] = False,
     run: Annotated[
@@ -25,7 +26,7 @@ def report(
     ] = None,
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
-    """Write what happened in a run: outcomes, scores, cost, failures by cause, commits, the chain's verification."""
+    """Write a page about a run, or Markdown for a pull request. Outcomes, scores, cost, failures by cause, commits, the chain."""
     from datetime import datetime
 
     from evolver._version import __version__
@@ -36,6 +37,7 @@ def report(
     from evolver.ui.objects import Objects, output_tail
     from evolver.ui.report import model, render
     from evolver.ui.views import IterationView
+    from evolver.ui.words import plural
 
     stream = find_stream(directory)
     found = pick.run(stream.path, run)
@@ -65,4 +67,4 @@ def report(
         return
     target = output or Path("evolver-report.html")
     target.write_text(text, encoding="utf-8")
-    typer.echo(f"{target}: {len(text.encode()):,} bytes, {len(found.iterations)} iterations")
+    typer.echo(f"{target}: {len(text.encode()):,} bytes, {plural(len(found.iterations), 'iteration')}")

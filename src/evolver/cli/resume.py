@@ -125,7 +125,7 @@ def _show(held: Held) -> None:
     _list("  ref ", [f"{r.name}: {r.old or 'nothing'} -> {r.new or 'nothing'}" for r in held.attempt.refs])
     _list("  control file ", list(held.attempt.control.changed))
     if held.drifted:
-        print("changed since the loop stopped:")
+        print("changed since the agent had finished, by a validator or after the loop stopped:")
         _list("  ", sorted({line.split(" ", 2)[1] for line in held.drifted}))
     if held.effects:
         print("effects outside the worktree that are in force; --rollback reverts them, --keep keeps them:")

@@ -33,7 +33,7 @@ def revert(
     iteration: Annotated[str, ITERATION],
     directory: Annotated[Path, typer.Option("-C", help="Work in this folder's worktree.", show_default=False)] = Path(),
 ) -> None:
-    """Undo one accepted iteration by a new commit; a conflict is aborted, and the files are named."""
+    """Undo one accepted iteration by a new commit. A conflict is aborted, and the files are named."""
     from evolver.changes.gitwork import Repository
     from evolver.definition import RollbackSection
     from evolver.errors import ExitStatus, PreflightError
@@ -81,7 +81,7 @@ def _accepted(stream: Path, wanted: str) -> tuple[Accepted, str | None]:
         return Accepted(wanted), None
     if found.outcome != "accepted":
         raise UsageError(
-            f"iteration {found.iteration_id} was not accepted ({found.outcome}), so there is nothing to revert",
+            f"iteration {found.iteration_id} was not accepted ({found.outcome.replace('_', ' ')}), so there is nothing to revert",
             "`evolver log` lists the iterations.",
         )
     return Accepted(found.iteration_id, found.commit or "", found.pre_ref), found.reverted_by

@@ -47,11 +47,17 @@ def run(
         str | None, typer.Option("--dirty", help="refuse or keep: your own edits of tracked files.", show_default=False)
     ] = None,
     breaker: Annotated[bool, typer.Option("--breaker/--no-breaker", help="Stop when the loop goes in circles.")] = True,
-    codegen: Annotated[str | None, typer.Option("--codegen", help="Command that makes an attempt.", show_default=False)] = None,
+    codegen: Annotated[
+        str | None,
+        typer.Option("--codegen", help="Command that makes an attempt; a loop file is read only if named.", show_default=False),
+    ] = None,
     agent: Annotated[
         str | None,
         typer.Option(
-            "--agent", help="Agent preset that makes an attempt.", show_default=False, autocompletion=complete.agents
+            "--agent",
+            help="Agent preset that makes an attempt; a loop file is read only if named.",
+            show_default=False,
+            autocompletion=complete.agents,
         ),
     ] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="Prompt template for --agent.", show_default=False)] = None,

@@ -20,7 +20,7 @@ def show(
     iteration: Annotated[str, ITERATION] = "last",
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
-    """Show one iteration: what changed, who judged it, why it was rejected, how it was restored, how to get it back."""
+    """Show one iteration: what changed, why it failed, what to do. Also who judged it and how it was restored."""
     from rich.text import Text
 
     from evolver.cli import pick

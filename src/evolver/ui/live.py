@@ -105,8 +105,8 @@ class LiveView:
             text.append(f"  {words.took(self._elapsed(self._iteration_began))}")
             if expected:
                 text.append(f" of about {words.took(expected)}", "dim")
-        if expected:
-            left = expected * max(0, run.max_iterations - current.number)
+        if expected and current.number < run.max_iterations:
+            left = expected * (run.max_iterations - current.number)
             text.append(f"  then about {words.took(left)} more at most", "dim")
         return text
 

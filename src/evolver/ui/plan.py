@@ -8,6 +8,7 @@ from evolver.effects.plan import plans as effect_plans
 from evolver.guard import protected_globs
 from evolver.loopfile import to_json
 from evolver.planning import Plan
+from evolver.ui.words import plural
 
 
 def print_plan(planned: Plan, *, as_json: bool) -> None:
@@ -32,8 +33,9 @@ def print_plan(planned: Plan, *, as_json: bool) -> None:
             f"validate   {v.name}: {_shown(v.command) if v.command else v.callable}, at most {v.timeout}"
             for v in definition.validator
         ),
+        *([] if definition.validator else ["validate   nothing: no attempt is rejected by a test (--validate 'CMD')"]),
         *(f"effect     {e.name}: {e.action} {e.when}, risk {e.risk}, {e.promise}" for e in effect_plans(definition.effect)),
-        f"stops      after {definition.loop.max_iters} iterations"
+        f"stops      after {plural(definition.loop.max_iters, 'iteration')}"
         + (f" or {definition.loop.max_time}" if definition.loop.max_time else ""),
         f"protected  {', '.join(protected_globs(loaded, planned.layout.root))}",
         "nothing was started",
