@@ -27,7 +27,7 @@ class Loop(Section, frozen=True):
     """`[loop]`: the goal, where it works, when it ends."""
 
     goal: str = ""  # what the agent is told; also the subject of accepted commits
-    max_iters: Annotated[int, msgspec.Meta(ge=1)] = 20  # iterations of a run
+    max_iters: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 20  # iterations of a run
     max_time: Duration | None = None  # wall time of a run
     until: str = ""  # "" | accepted | score | score >= X | promise
     promise: str = ""  # a regular expression: in the agent's last message, or in `promise_file`

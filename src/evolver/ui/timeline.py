@@ -90,7 +90,7 @@ class Timeline:
 
 def number_in(iteration_id: object) -> int | None:
     tail = iteration_id.rpartition("/")[2] if isinstance(iteration_id, str) else ""
-    return int(tail) if tail.isascii() and tail.isdigit() else None
+    return int(tail) if tail.isascii() and tail.isdigit() and len(tail) < 19 else None
 
 
 def _run_event(run: RunView, event: ev.Event, time: str) -> RunView:
