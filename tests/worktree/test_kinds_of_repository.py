@@ -175,8 +175,10 @@ def test_a_submodule_with_dirt_inside(repo: Repo) -> None:
 
 
 def test_inside_a_submodule(repo: Repo) -> None:
-    repo.sh(f"git init -q ../sub; (cd ../sub; {INNER}; mkdir -p src/pkg; echo a >src/a.py; echo b >src/pkg/b.py; echo r >run.sh; "
-            "printf '*.log\\nbuild/\\n' >.gitignore; ln -s s link; git add .; git commit -qm u; git branch other HEAD~1)")
+    repo.sh(
+        f"git init -q ../sub; (cd ../sub; {INNER}; mkdir -p src/pkg; echo a >src/a.py; echo b >src/pkg/b.py; echo r >run.sh; "
+        "printf '*.log\\nbuild/\\n' >.gitignore; ln -s s link; git add .; git commit -qm u; git branch other HEAD~1)"
+    )
     repo.sh("git -c protocol.file.allow=always submodule --quiet add ../sub sm; git commit -qm sm; echo outer >>src/a.py")
     sub = Repo(repo.root / "sm")
     sub.sh(DIRTY)
@@ -187,9 +189,11 @@ def test_inside_a_submodule(repo: Repo) -> None:
 
 
 def test_a_nested_repository_with_its_own_refs_index_and_hooks(repo: Repo) -> None:
-    repo.sh(f"mkdir -p deep/lib; cd deep/lib; git init -q; {INNER}; git tag mine; echo dirt >>s; echo st >st; git add st; "
-            "echo u >u; printf '#!/bin/sh\\n' >.git/hooks/pre-push; chmod 700 .git/hooks/pre-push; echo stash >>s; git stash -q; "
-            "echo dirt >>s; mkdir e")
+    repo.sh(
+        f"mkdir -p deep/lib; cd deep/lib; git init -q; {INNER}; git tag mine; echo dirt >>s; echo st >st; git add st; "
+        "echo u >u; printf '#!/bin/sh\\n' >.git/hooks/pre-push; chmod 700 .git/hooks/pre-push; echo stash >>s; git stash -q; "
+        "echo dirt >>s; mkdir e"
+    )
     repo.sh("mkdir -p build/ign; cd build/ign; git init -q; echo i >i; git add i; git commit -qm i; echo d >>i")
     repo.sh(DIRTY)
     agents = [
@@ -215,7 +219,9 @@ def test_a_nested_repository_with_its_own_refs_index_and_hooks(repo: Repo) -> No
 def test_a_sparse_checkout(repo: Repo, how: str) -> None:
     repo.sh("mkdir -p docs/in; echo d >docs/d; echo e >docs/in/e; git add .; git commit -qm docs")
     repo.sh(f"git sparse-checkout set {how} src")
-    repo.sh("echo edit >>src/pkg/b.py; echo st >src/st; git add src/st; echo u >u; mkdir -p docs; echo mine >docs/mine; mkdir empty")
+    repo.sh(
+        "echo edit >>src/pkg/b.py; echo st >src/st; git add src/st; echo u >u; mkdir -p docs; echo mine >docs/mine; mkdir empty"
+    )
     agents = [
         "git sparse-checkout disable; echo z >>src/a.py; echo z >>docs/d; git commit -qam z",
         "git sparse-checkout set docs; echo z >>docs/d; git add -A; git commit -qm z; rm -f u",

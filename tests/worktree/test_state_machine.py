@@ -24,8 +24,8 @@ from evolver.crash import CRASH_POINTS
 from evolver.errors import PreflightError
 from evolver.model import DirtyPolicy
 from evolver.worktree.values import Baseline
-from evolver.worktree.workspace import Workspace
-from oracle import Snapshot, differences
+from evolver.worktree.workspace import FRESH_SECONDS, Workspace
+from oracle import Snapshot
 from support import in_fork
 from worktree.scene import BASE, Scene, Trial
 
@@ -163,6 +163,7 @@ class Rollbacks(RuleBasedStateMachine):
         self.workspace: Workspace | None = None  # the run's; a crash loses it
         self.baseline: Baseline | None = None  # set: an iteration is under way
         self.over = False
+        self.free = 0.0
         self.history: list[object] = []  # told on failure: what depends on timing cannot be replayed
 
     def act(self, script: str, path: str, number: int) -> None:
@@ -182,6 +183,7 @@ class Rollbacks(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.baseline is None)
     @rule(script=st.sampled_from(USER_ACTS), path=paths, number=numbers)
     def user(self, script: str, path: str, number: int) -> None:
+        time.sleep(max(0.0, self.free - time.monotonic()))
         self.act(script, path, number)
 
     # ------------------------------------------------------------ the agent
@@ -261,7 +263,7 @@ class Rollbacks(RuleBasedStateMachine):
         stashes = "git stash" if preserve else ""
         for n, (point, count) in enumerate(points):
             mine = workspace if n == 0 else None
-            self.killed_at(point, count, lambda mine=mine, n=n: self.recover(baseline, mine, preserve and n == 0))  # type: ignore[misc]
+            self.killed_at(point, count, lambda mine=mine, n=n: self.recover(baseline, mine, preserve and n == 0))
         self.workspace = self.scene.workspace()
         self.recover(baseline, self.workspace, False)
         assert self.scene.wrong(stash=not stashes) == []
@@ -315,6 +317,7 @@ class Rollbacks(RuleBasedStateMachine):
         assert self.scene.wrong() == [], self.history
         self.history.append((round(time.monotonic(), 3), "restored"))
         self.baseline = None
+        self.free = time.monotonic() + FRESH_SECONDS  # what a person does sooner counts as the next attempt's
         Rollbacks.ended += 1
 
     def teardown(self) -> None:
@@ -367,3 +370,28 @@ def test_every_mode_restores_random_acts_upon_random_states(tmp_path: Path) -> N
 @pytest.mark.timeout(6 * 3600)
 def test_every_mode_restores_2000_random_histories(tmp_path: Path) -> None:
     drive(tmp_path, examples=2000, steps=12, seeded=False)
+
+
+# ------------------------------------------------------------ what the machine found, as cases of their own
+
+
+def test_what_a_killed_baseline_stored_in_one_place_is_in_both_after_the_next(tmp_path: Path) -> None:
+    scene = Scene.make(tmp_path, "echo mine >notes")
+
+    def child() -> None:
+        os.environ["EVOLVER_CRASH_AT"] = "baseline.vault"
+        scene.workspace().baseline(ITERATION)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(in_fork(child), 0)[1]) == -signal.SIGKILL
+    trial = scene.attempt("echo z >notes; rm -rf .git/evolver")
+    assert trial.reject().differences == ()
+    assert scene.wrong() == []
+
+
+@pytest.mark.parametrize("made", ["mkdir -p .gitignore/e; echo x >.gitignore/e/f", "mkdir .gitignore", "ln -s src .gitignore"])
+def test_an_ignore_file_that_became_something_else(tmp_path: Path, made: str) -> None:
+    scene = Scene.make(tmp_path)
+    trial = scene.attempt(f"rm .gitignore; {made}; echo z >>src/a.py")
+    assert trial.preserve().stash is not None
+    assert trial.reject().differences == ()
+    assert scene.wrong(stash=False) == []

@@ -87,7 +87,10 @@ class Killed:
         pid = in_fork(child)
         os.waitpid(pid, os.WUNTRACED)
         tracer = subprocess.Popen(
-            ["strace", "-o", str(self.trace), *options, "-p", str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            ["strace", "-o", str(self.trace), *options, "-p", str(pid)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert tracer.stderr is not None
         told = tracer.stderr.readline()
@@ -207,7 +210,7 @@ def resume_killed(tmp_path: Path, syscall: str, part: float) -> None:
     before = Snapshot.of(repo.root)
     trace = tmp_path / "trace"
     resume = [*EVOLVER, "resume", "--rollback", "hard"]
-    counts = []
+    counts: list[int] = []
     for inject in ((), ("-e", "inject={}:signal=KILL:when={}")):
         assert repo.run(AGENT, "false", "--dirty", "keep", "--rollback", "none").code == 3
         options = [o.format(syscall, max(1, round(counts[0] * part))) if counts else o for o in inject]
