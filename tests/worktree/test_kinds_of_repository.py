@@ -215,7 +215,7 @@ def test_a_nested_repository_with_its_own_refs_index_and_hooks(repo: Repo) -> No
 # ------------------------------------------------------------ sparse, shallow, partial
 
 
-@pytest.mark.parametrize("how", ["--cone", "--cone --sparse-index", "--no-cone"])
+@pytest.mark.parametrize("how", ["--cone", pytest.param("--cone --sparse-index", marks=pytest.mark.nightly), "--no-cone"])
 def test_a_sparse_checkout(repo: Repo, how: str) -> None:
     repo.sh("mkdir -p docs/in; echo d >docs/d; echo e >docs/in/e; git add .; git commit -qm docs")
     repo.sh(f"git sparse-checkout set {how} src")
@@ -257,7 +257,7 @@ def test_a_shallow_clone(repo: Repo, tmp_path: Path) -> None:
             check(clone, before, mode)
 
 
-@pytest.mark.parametrize("what", ["blob:none", "tree:0"])
+@pytest.mark.parametrize("what", ["blob:none", pytest.param("tree:0", marks=pytest.mark.nightly)])
 def test_a_partial_clone(repo: Repo, tmp_path: Path, what: str) -> None:
     clone = cloned(repo, tmp_path, f"--filter={what}")
     every_mode(clone, AGENT)
