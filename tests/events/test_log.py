@@ -324,7 +324,7 @@ def test_replaced_by_something_odd(tmp_path: Path, what: str) -> None:
     assert tampered(log) == "replaced"
 
 
-def test_a_symlinked_head_is_replaced_and_never_followed(tmp_path: Path) -> None:
+def test_a_symlinked_head_is_moved_aside_and_never_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
     log = filled(tmp_path / "log" / "events.jsonl")
@@ -358,10 +358,11 @@ def test_deleted_between_runs_is_reported(tmp_path: Path) -> None:
 def test_damaged_last_line_between_runs_is_reported_never_repaired(tmp_path: Path) -> None:
     path = write(tmp_path / "events.jsonl", 3)
     content = path.read_bytes()
-    path.write_bytes(content[:-30] + b"f" + content[-29:])
+    damaged = content[:-30] + (b"0" if content[-30:-29] != b"0" else b"1") + content[-29:]
+    path.write_bytes(damaged)
     with pytest.raises(LogError):
         open_log(path)
-    assert (tmp_path / "events.000001.jsonl").read_bytes() == content[:-30] + b"f" + content[-29:]
+    assert (tmp_path / "events.000001.jsonl").read_bytes() == damaged
 
 
 # ---------------------------------------------------------------- the lifeboat
@@ -525,3 +526,22 @@ def test_a_writer_killed_at_any_instant_leaves_a_log_that_goes_on(tmp_path: Path
             log.emit(pause(f"after kill {round_}"))
         assert intact(path)
     assert kinds(path).count("alert.log_tampered") == 0
+
+
+@pytest.mark.parametrize("name", ["head", "events.jsonl.lock"])
+@pytest.mark.parametrize("what", ["folder", "symlink", "fifo"])
+def test_what_an_agent_puts_in_the_place_of_a_file_of_ours_is_moved_aside(tmp_path: Path, name: str, what: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    log = filled(tmp_path / "log/events.jsonl")
+    target = log.path.with_name(name)
+    target.unlink()
+    if what == "folder":
+        target.mkdir()
+        (target / "full").touch()
+    elif what == "fifo":
+        os.mkfifo(target)
+    else:
+        target.symlink_to(precious)
+    log.emit(pause())
+    assert precious.read_text() == "mine" and intact(log.path) and target.is_file() and not target.is_symlink()

@@ -43,9 +43,10 @@ def verify_command(
 
 def check(directory: Path, files: list[Path] | None = None) -> Report:
     """Verify the named files, or the worktree's whole log."""
-    return combine([_one(*job) for job in _jobs(files or [], directory)])
+    return combine([_checked(job) for job in _jobs(files or [], directory)])
 
 
+RETRIES = 3
 Job = tuple[list[Path], list[Anchor], bool, int | None]
 
 
@@ -81,8 +82,18 @@ def _whole(path: Path, lifeboat: Path | None, refs: list[Anchor]) -> Job:
     return segments, [*anchors, *refs], True, size if segments and segments[-1] == path else None
 
 
-def _one(segments: list[Path], anchors: list[Anchor], whole: bool, size: int | None) -> Report:
-    return verify(segments, anchors, whole=whole, size=size)
+def _checked(job: Job) -> Report:
+    """Verify; once more when the log was rotated meanwhile, since then a name stood for another file."""
+    for _ in range(RETRIES):
+        segments, anchors, whole, size = job
+        report = verify(segments, anchors, whole=whole, size=size)
+        if size is None or report.status == "intact":
+            break
+        again = _whole(segments[-1], None, [])
+        if again[0] == segments:
+            break
+        job = (again[0], anchors, whole, again[3])
+    return report
 
 
 def _ref_anchor(layout: Layout, path: Path) -> list[Anchor]:
@@ -112,7 +123,9 @@ def tell(report: Report) -> list[str]:
 def keygen(
     path: Annotated[
         Path | None,
-        typer.Argument(help="Where to put the key; the public half gets .pub. Default: ~/.config/evolver/audit-key.", show_default=False),
+        typer.Argument(
+            help="Where to put the key; the public half gets .pub. Default: ~/.config/evolver/audit-key.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Make an SSH Ed25519 key that signs checkpoints of the stream ([audit] sign_key)."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from evolver.errors import LogError
 from evolver.events import paths
+from evolver.events.ids import uuid7
 
 LOCK_WAIT_S = 60.0
 _ROOM = "Make room on the disk, or put the stream elsewhere with EVOLVER_EVENTS."
@@ -23,6 +24,7 @@ def locked(path: Path) -> Iterator[None]:
     lock = paths.lock_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        make_way(lock)
         fd = _take(lock)
     except OSError as error:
         hint = "Make the folder writable, or put the stream elsewhere with EVOLVER_EVENTS."
@@ -37,7 +39,7 @@ def locked(path: Path) -> Iterator[None]:
 def glimpse(path: Path) -> Iterator[None]:
     """For readers: between two appends, when the lock can be had within a second. Makes no file, changes nothing."""
     try:
-        fd = os.open(paths.lock_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(paths.lock_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         yield
         return
@@ -51,6 +53,16 @@ def glimpse(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def make_way(path: Path) -> None:
+    """Move aside what an agent put in the place of a file of ours (a folder, a symlink, a pipe). Raise `OSError`."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        path.rename(path.with_name(f"{path.name}.displaced-{uuid7()}"))
 
 
 def _take(lock: Path) -> int:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import msgspec
 import orjson
 
+from evolver.events.files import make_way
+
 WIDTH = 320  # padded to one length, so that one `pwrite` replaces it whole
 
 
@@ -41,7 +43,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 def read(path: Path) -> Head | None:
     """None when there is none, or when what is there is no head."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -53,15 +55,13 @@ def read(path: Path) -> Head | None:
 
 
 def write(path: Path, head: Head) -> None:
-    """Raise `OSError`. A symlink in its place is replaced, never followed."""
+    """Raise `OSError`. A symlink in its place is not followed; whatever is no file of ours is moved aside."""
     data = orjson.dumps(msgspec.to_builtins(head)).ljust(WIDTH - 1) + b"\n"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe nobody reads would block
     try:
         fd = os.open(path, flags, 0o644)
     except OSError:
-        if not path.is_symlink():
-            raise
-        path.unlink()
+        make_way(path)
         fd = os.open(path, flags, 0o644)
     try:
         os.pwrite(fd, data, 0)

@@ -104,7 +104,7 @@ def _examine_rotated(closed: Path, rest: list[Path], head: Head) -> Finding:
     """Another process rotated: follow the chain from our last line through the files that came after."""
     start, where, torn = head.stamp.size, head, 0
     for file in [closed, *rest]:
-        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             stamp = Stamp.of(os.fstat(fd))
             if stamp.size < start:

@@ -64,7 +64,7 @@ class Mirror:
         if not self._copying or self._broken or self._pruned:
             return
         try:
-            fd = os.open(self.stream, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(self.stream, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 os.write(fd, line)
             finally:

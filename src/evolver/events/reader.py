@@ -15,8 +15,9 @@ from typing import NamedTuple
 import msgspec
 
 from evolver.errors import UsageError
-from evolver.events import lines, paths
+from evolver.events import lines
 from evolver.events.envelope import Envelope
+from evolver.events.segments import Segment, listed
 from evolver.events.types import PREFIX
 
 Skipped = Callable[[Path, int], None]  # told of each line that is no envelope: file and line number
@@ -116,29 +117,25 @@ def read(
 
 def records(path: Path, wanted: Filter, *, after: Cursor | None = None, skipped: Skipped | None = None) -> Iterator[Record]:
     """Like `read`, with each event's line."""
-    files = paths.segments(path)
-    for file in files[first_needed(files, wanted.since, after) :]:
-        with file.open("rb") as stream:
-            fd = stream.fileno()
-            for number, line in enumerate(lines.forwards(fd, 0, os.fstat(fd).st_size), 1):
-                envelope = lines.ours(line)
-                if envelope is None:
-                    if skipped is not None:
-                        skipped(file, number)
-                elif (after is None or after.is_past(envelope)) and wanted.wants(envelope):
-                    yield Record(line, envelope)
+    with listed(path) as segments:
+        for segment in segments[first_needed(segments, wanted.since, after) :]:
+            with segment.opened() as fd:
+                for number, line in enumerate(lines.forwards(fd, 0, os.fstat(fd).st_size), 1):
+                    envelope = lines.ours(line)
+                    if envelope is None:
+                        if skipped is not None:
+                            skipped(segment.path, number)
+                    elif (after is None or after.is_past(envelope)) and wanted.wants(envelope):
+                        yield Record(line, envelope)
 
 
-def first_needed(files: list[Path], since: str | None, after: Cursor | None) -> int:
+def first_needed(segments: Sequence[Segment], since: str | None, after: Cursor | None) -> int:
     """Segments that end before what is wanted are not opened: the first line of the next one tells."""
     if since is None and after is None:
         return 0
-    for index in range(len(files) - 1, 0, -1):
-        try:
-            with files[index].open("rb") as stream:
-                first = lines.first_line(stream.fileno())
-        except FileNotFoundError:  # rotated meanwhile
-            continue
+    for index in range(len(segments) - 1, 0, -1):
+        with segments[index].opened() as fd:
+            first = lines.first_line(fd)
         envelope = lines.ours(first) if first is not None else None
         if envelope is None:
             continue
@@ -154,10 +151,10 @@ def read_backwards(path: Path) -> Iterator[Envelope]:
 
 
 def records_backwards(path: Path) -> Iterator[Record]:
-    for file in reversed(paths.segments(path)):
-        with file.open("rb") as stream:
-            fd = stream.fileno()
-            for line in lines.backwards(fd, os.fstat(fd).st_size):
-                envelope = lines.ours(line)
-                if envelope is not None:
-                    yield Record(line, envelope)
+    with listed(path) as segments:
+        for segment in reversed(segments):
+            with segment.opened() as fd:
+                for line in lines.backwards(fd, os.fstat(fd).st_size):
+                    envelope = lines.ours(line)
+                    if envelope is not None:
+                        yield Record(line, envelope)

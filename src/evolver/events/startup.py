@@ -106,7 +106,7 @@ def _local_end(path: Path, notes: list[LogRecovered]) -> tuple[Head, bool] | Fin
     closed = paths.closed_segments(path)
     if not closed:
         return None
-    fd = os.open(closed[-1][1], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(closed[-1][1], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         end = _end_of(fd, closed[-1][1], None)
     finally:

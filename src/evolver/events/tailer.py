@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from evolver.events import lines, paths
+from evolver.events import lines
 from evolver.events.envelope import Envelope
 from evolver.events.reader import Cursor, Record, first_needed
+from evolver.events.segments import listed
 from evolver.events.types import SegmentOpened
 
 
@@ -46,12 +47,12 @@ class Tailer:
     def _go_to(self, place: Place) -> None:
         """Open the segment whose bytes before `offset` end with that hash; without one, `new` searches by sequence."""
         ending = f'"hash":"{place.hash}"}}\n'.encode()
-        for file in reversed(paths.segments(self._path)):
-            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            if place.offset >= len(ending) and os.pread(fd, len(ending), place.offset - len(ending)) == ending:
-                self._fd, self._offset = fd, place.offset
-                return
-            os.close(fd)
+        with listed(self._path) as segments:
+            for segment in reversed(segments):
+                with segment.opened() as fd:
+                    if place.offset >= len(ending) and os.pread(fd, len(ending), place.offset - len(ending)) == ending:
+                        self._fd, self._offset = os.dup(fd), place.offset
+                        return
 
     def new(self) -> Iterator[Record]:
         """Every whole line that came since the last call."""
@@ -67,15 +68,12 @@ class Tailer:
 
     def _catch_up(self) -> Iterator[Record]:
         """Everything after the last sequence seen, through all segments; then stand at the end of the open one."""
-        files = paths.segments(self._path)
-        for file in files[first_needed(files, None, Cursor(self._sequence)) :]:
-            try:
-                fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # renamed meanwhile: the next wake-up sees it under its new name
-                break
-            self._close()
-            self._fd, self._offset = fd, 0
-            yield from self._rest_of_open()
+        with listed(self._path) as segments:
+            for segment in segments[first_needed(segments, None, Cursor(self._sequence)) :]:
+                with segment.opened() as fd:
+                    self._close()
+                    self._fd, self._offset = os.dup(fd), 0
+                yield from self._rest_of_open()
         if self._fd >= 0 and not self._is_current():
             self._close()
 

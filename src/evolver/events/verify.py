@@ -10,7 +10,7 @@ import msgspec
 
 from evolver.events import head as heads
 from evolver.events import paths
-from evolver.events.walk import BrokenError, FirstBad, Walk
+from evolver.events.walk import BrokenError, FirstBad, Walk, shown
 
 Anchors = Literal["consistent", "truncated", "rewritten", "none"]
 Status = Literal["intact", "broken", "unknown"]
@@ -72,7 +72,7 @@ def verify(files: Sequence[Path], anchors: Sequence[Anchor] = (), *, whole: bool
         caveats += _about(walk, anchors, judged)
     first_bad = bad.where if bad is not None else None
     if first_bad is None and status == "broken":
-        first_bad = FirstBad(str(files[-1]), 0, _first_wrong(walk, anchors), judged)
+        first_bad = FirstBad(shown(files[-1]), 0, _first_wrong(walk, anchors), judged)
     return Report(
         status=status,
         events=walk.events,

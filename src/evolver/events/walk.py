@@ -27,12 +27,17 @@ class FirstBad(msgspec.Struct, frozen=True):
     kind: str
 
 
+def shown(path: Path) -> str:
+    """A path as text that JSON can hold; its undecodable bytes as `\\xNN`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 class BrokenError(Exception):
     """Where the chain breaks; caught by `verify`."""
 
     def __init__(self, file: Path, line: int, sequence: int | None, kind: str, *, unknown: bool = False) -> None:
         super().__init__(kind)
-        self.where = FirstBad(str(file), line, sequence, kind)
+        self.where = FirstBad(shown(file), line, sequence, kind)
         self.unknown = unknown  # cannot tell, rather than broken
 
 

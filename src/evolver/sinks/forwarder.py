@@ -233,7 +233,7 @@ class _Worker(threading.Thread):
         try:
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
             # In place, in one write of one length: no second file comes and goes under those who look after the folder.
-            fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
             try:
                 os.pwrite(fd, data, 0)
             finally:
