@@ -35,6 +35,7 @@ from evolver.pushes import alert_pushed, push_block_env
 from evolver.redact import Redactor
 from evolver.sandbox import Sandbox, for_loop
 from evolver.sinks.registry import build_sinks, secret_variables
+from evolver.steps.agents import refuse_missing
 from evolver.steps.registry import build_codegen, build_validators
 from evolver.steps.runner import StepRunner
 from evolver.steps.watch import touched_since
@@ -105,6 +106,8 @@ def prepared(
                 late=late,
             )
         )
+        if codegen is None:
+            refuse_missing(definition.codegen, definition.agents, planned.env, layout.root)
         sandbox = for_loop(loaded, layout, planned.env)
         prompt = prompt_for(planned.loaded)  # the file as the person has it, committed or not
         context = RunContext(

@@ -95,6 +95,9 @@ SINK_VARIABLES: Mapping[str, str] = {
 }
 
 
+_OTHERS = frozenset({*STEP_VARIABLES, "EVOLVER_CRASH_AT"})
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """A loop-file key set from outside the file, and by what, for error messages."""
@@ -109,6 +112,7 @@ class Settings:
     """The variables as found, each with its source."""
 
     values: Mapping[str, tuple[str, str]]  # name -> (text, source)
+    unknown: tuple[str, ...] = ()  # EVOLVER_* names that are no setting: most likely slips
 
     def text(self, name: str) -> str:
         return self.values[name][0] if name in self.values else BY_NAME[name].default
@@ -158,4 +162,13 @@ def read(env: Mapping[str, str] = os.environ, dotenv: Path | None = None) -> Set
             found[name] = (env[name], f"environment variable {name}")
     for name, (text, source) in found.items():
         _parsed(BY_NAME[name], text, source)
-    return Settings(found)
+    return Settings(found, tuple(sorted(n for n in env if n.startswith("EVOLVER_") and n not in BY_NAME and n not in _OTHERS)))
+
+
+def slips(settings: Settings) -> Iterator[str]:
+    """One sentence for each variable that looks like a setting and is none: it would be ignored without a word."""
+    import difflib
+
+    for name in settings.unknown:
+        near = difflib.get_close_matches(name, BY_NAME, n=1)
+        yield f"{name} is no setting and is ignored" + (f"; did you mean {near[0]}?" if near else "")

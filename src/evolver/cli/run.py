@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from evolver.cli import complete
-from evolver.settings import Override
+from evolver.settings import Override, slips
 
 EPILOG = """Examples:
 
@@ -105,6 +106,11 @@ def run(
         validators=tuple(validate or ()),
         file=loop is not None or (codegen is None and agent is None),
     )
+    warnings = list(slips(planned.settings))
+    if not planned.loaded.definition.validator and not dry_run:
+        warnings.append("nothing judges: every attempt that changes something is accepted (see --validate)")
+    for warning in warnings:
+        print(f"evolver: warning: {warning}", file=sys.stderr, flush=True)
     if dry_run:
         from evolver.ui.plan import print_plan
 

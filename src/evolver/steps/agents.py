@@ -10,11 +10,13 @@ from pathlib import Path
 
 import msgspec
 
+from evolver.definition import AgentSection, CodegenSection
+from evolver.errors import PreflightError
 from evolver.model import AgentReport, StepContext, StepResult
 from evolver.process import run_simple
 from evolver.steps.command import Wrap, plain
 from evolver.steps.parsers import PARSERS
-from evolver.steps.presets import Preset
+from evolver.steps.presets import Preset, find_preset
 from evolver.steps.runner import StepRunner
 from evolver.steps.said import Said
 
@@ -108,6 +110,23 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def refuse_missing(section: CodegenSection, own: Mapping[str, AgentSection], env: Mapping[str, str], cwd: Path) -> None:
+    """Raise `PreflightError` with the install line when neither the agent nor one of its fallbacks can be started."""
+    if section.agent is None:
+        return
+    presets = [find_preset(name, own) for name in (section.agent, *section.fallback)]
+    if any(_program(preset, env, cwd) for preset in presets):
+        return
+    names = ", ".join(f"{preset.name} ({preset.argv[0]})" for preset in presets)
+    hint = " or ".join(preset.install for preset in presets if preset.install) or f"install {presets[0].argv[0]}"
+    raise PreflightError(f"agent not installed: {names}", f"Install it: {hint}")
+
+
+def _program(preset: Preset, env: Mapping[str, str], cwd: Path) -> str | None:
+    first = preset.argv[0]
+    return shutil.which(str(cwd / first) if "/" in first else first, path=env.get("PATH"))
 
 
 class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):

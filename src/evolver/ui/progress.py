@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
+from evolver.errors import ExitStatus
 from evolver.events.envelope import Envelope
 from evolver.loop import RunReport
 from evolver.planning import Plan
@@ -30,7 +31,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """`--quiet`."""
+    """`--quiet`: nothing but what a person must act on."""
 
     def event(self, envelope: Envelope, line: bytes) -> None:
         pass
@@ -42,7 +43,9 @@ class Silent:
         pass
 
     def finished(self, report: RunReport) -> None:
-        pass
+        if report.exit_code in (ExitStatus.HELD, ExitStatus.NOT_RESTORED):
+            with suppress(OSError, ValueError):
+                print(f"evolver: {report.stop.detail or report.stop.name}; run `evolver resume`", file=sys.stderr, flush=True)
 
 
 class Json(Silent):
