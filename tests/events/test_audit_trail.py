@@ -352,3 +352,15 @@ def test_what_a_sink_signs_with_is_known_to_no_step_and_to_no_log(repo: Repo, tm
     assert done.code == 1 and secret not in done.text
     logs = "".join(f.read_text() for f in (repo.root / ".git/evolver/steps").rglob("*") if f.is_file())
     assert "seen: nothing" in logs and secret not in logs and "HOOK=" not in logs
+
+
+@pytest.mark.parametrize("what", ["events.jsonl", "head", "events.jsonl.lock", "."])
+def test_a_part_of_our_folder_that_an_attempt_deletes_comes_back(repo: Repo, what: str) -> None:
+    before = repo.head(), repo.status()
+    done = repo.run(
+        f"echo x >> src/a.py; rm -rf .git/evolver/{what}" if what != "." else "echo x >> src/a.py; rm -rf .git/evolver"
+    )
+    assert done.code == 1 and "Traceback" not in done.text, done.text
+    assert (repo.head(), repo.status()) == before
+    assert "rollback.finished" in repo.kinds() and "alert.log_tampered" not in repo.kinds()
+    assert verify(repo)[0] == 0
