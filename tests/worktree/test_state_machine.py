@@ -168,15 +168,20 @@ class Rollbacks(RuleBasedStateMachine):
 
     def act(self, script: str, path: str, number: int) -> None:
         self.history.append((round(time.monotonic(), 3), script, path, number))
-        subprocess.run(
+        acting = subprocess.Popen(
             ["bash", "-c", script, "act", path, str(number)],
             cwd=self.scene.root,
             env=os.environ | {"GIT_CEILING_DIRECTORIES": str(self.box)},  # an agent without .git finds no parent's
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
+        try:
+            acting.wait(10)
+        except subprocess.TimeoutExpired:  # it writes into a pipe that nobody reads
+            os.killpg(acting.pid, signal.SIGKILL)
+            acting.wait()
 
     # ------------------------------------------------------------ the user, between iterations
 
