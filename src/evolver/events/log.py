@@ -129,7 +129,7 @@ class EventLog:
             return self._writer.append(event, run_id, iteration)
 
     def _adrift(self) -> bool:
-        """The git folder itself is gone or closed to us (an agent's doing), and ours to make again it is not: the lifeboat still has the log."""
+        """The git folder is gone or closed to us (an agent's doing). It is not ours to make again; the lifeboat has the log."""
         return (
             self._mirror is not None
             and self._writer.fd >= 0
