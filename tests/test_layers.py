@@ -33,8 +33,11 @@ def modules() -> list[Path]:
     return sorted(path for path in SOURCE.rglob("*.py") if top(path) not in EXEMPT and "loops" not in path.parts)
 
 
-def imported(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and full name of every evolver module a file imports, inside functions too."""
+def imported(path: Path, *, members: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and full name of every evolver module a file imports, inside functions too.
+
+    With `members` also each name with its module's before it: `from evolver.worktree import values` names a module, too.
+    """
     package = ("evolver", *path.relative_to(SOURCE).parts[:-1])
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -46,6 +49,8 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
                 yield from ((node.lineno, f"evolver.{alias.name}") for alias in node.names)
             elif name.startswith("evolver."):
                 yield node.lineno, name
+                if members:
+                    yield from ((node.lineno, f"{name}.{alias.name}") for alias in node.names)
 
 
 def test_every_module_is_in_the_table_and_every_name_of_it_exists() -> None:
@@ -69,14 +74,7 @@ def test_imports_go_downward(path: Path) -> None:
 def test_no_cycles_between_modules() -> None:
     names = {".".join(("evolver", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in modules()}
     names = {name.removesuffix(".__init__"): path for name, path in names.items()}
-    edges: dict[str, set[str]] = {}
-    for name, path in names.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for line, target in imported(path):
-            edges.setdefault(name, set()).add(target)
-            for node in ast.walk(tree):  # `from evolver.worktree import values` names a module, too
-                if isinstance(node, ast.ImportFrom) and node.lineno == line:
-                    edges[name] |= {f"{target}.{alias.name}" for alias in node.names}
+    edges = {name: {target for _, target in imported(path, members=True)} for name, path in names.items()}
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
