@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from isolation.person import Person
 
 NTH = "echo $EVOLVER_ITERATION >> app.txt"
@@ -89,6 +91,7 @@ def test_a_clone_that_was_removed_is_made_anew(person: Person) -> None:
     assert person.git("show", "HEAD:app.txt") == "0\n1"
 
 
+@pytest.mark.nightly
 def test_a_clone_that_was_removed_under_a_dead_run(person: Person) -> None:
     crashed = person.evolver(
         *("run", "--isolation", "clone", "--codegen", NTH, "--max-iters", "1"), env={"EVOLVER_CRASH_AT": "iteration.codegen_done"}
@@ -142,6 +145,7 @@ def test_kept_attempts_are_found_from_the_persons_checkout(person: Person) -> No
     assert (person.root / "new").exists()
 
 
+@pytest.mark.nightly
 def test_what_recovery_removed_in_the_clone_is_found_as_well(person: Person) -> None:
     args = ("run", "--isolation", "clone", "--codegen", f"{NTH}; echo lost > found", "--max-iters", "1")
     assert person.evolver(*args, env={"EVOLVER_CRASH_AT": "iteration.codegen_done"}).code == -9
@@ -155,6 +159,7 @@ def test_an_attempt_stashed_by_resume_is_found_as_well(person: Person) -> None:
     assert "new.txt" in person.evolver("attempts", "show", "last", exit=0).out
 
 
+@pytest.mark.nightly
 def test_a_clone_is_found_again_after_the_state_folder_was_removed(person: Person) -> None:
     person.write("app.txt", "mine\n")
     person.isolated(NTH, exit=0)
@@ -166,6 +171,7 @@ def test_a_clone_is_found_again_after_the_state_folder_was_removed(person: Perso
     assert person.git("show", "HEAD:app.txt") == "0\n1"
 
 
+@pytest.mark.nightly
 def test_another_repository_at_the_same_place_gets_a_clone_of_its_own(person: Person) -> None:
     person.isolated(NTH, exit=0)
     inode, parent = person.clone.stat().st_ino, person.clone.parent.parent

@@ -15,7 +15,7 @@ AGENT = """case $EVOLVER_ITERATION in
 3) echo 3 >> app.txt; echo ignored > x.log ;;
 esac"""
 JUDGE = "! grep -q 2 app.txt"
-SOME = ("iteration.started", "accept.ref", "restore.written", "run.finished")
+SOME = ("accept.ref", "restore.written")
 
 
 def killed_at(person: Person, point: str) -> None:

@@ -53,6 +53,7 @@ def test_dependencies_by_link_and_by_copy(person: Person) -> None:
     assert (person.clone / "cache.log").read_text() == "c2, longer\n"
 
 
+@pytest.mark.nightly
 def test_a_copied_folder_is_the_clones_own(person: Person) -> None:
     person.write("node_modules/lib/index.js", "1\n")
     loop(person, 'copy = ["node_modules"]', codegen=f"{NTH}; echo 2 > node_modules/lib/index.js")
@@ -111,6 +112,7 @@ def test_a_moved_repository_takes_its_clone_along(person: Person, tmp_path: Path
     assert person.git("show", "HEAD:app.txt") == "0\n1"
 
 
+@pytest.mark.nightly
 def test_a_copied_repository_leaves_the_clone_to_the_original(person: Person, tmp_path: Path) -> None:
     person.isolated(NTH, exit=0)
     subprocess.run(["cp", "-a", str(person.root), str(tmp_path / "copy")], check=True)
@@ -152,6 +154,7 @@ def test_environment_variable_chooses_the_clone(person: Person) -> None:
     assert person.git("show", "HEAD:where") == str(person.clone)
 
 
+@pytest.mark.nightly
 def test_a_shallow_repository(person: Person, tmp_path: Path) -> None:
     person.write("app.txt", "1\n")
     person.commit()
@@ -162,6 +165,7 @@ def test_a_shallow_repository(person: Person, tmp_path: Path) -> None:
     shallow.isolated(NTH, exit=0)
 
 
+@pytest.mark.nightly
 def test_a_repository_that_borrows_objects(person: Person, tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "-q", "--shared", str(person.root), str(tmp_path / "borrower")], check=True)
     borrower = Person(tmp_path / "borrower")
@@ -169,6 +173,7 @@ def test_a_repository_that_borrows_objects(person: Person, tmp_path: Path) -> No
     assert borrower.git("show", "HEAD:app.txt") == "0\n1"
 
 
+@pytest.mark.nightly
 def test_sha256_objects(tmp_path: Path) -> None:
     root = tmp_path / "sha256"
     root.mkdir()
@@ -222,6 +227,7 @@ def test_hooks_of_the_person_run_where_they_are_asked_for(person: Person) -> Non
     assert "Checked-by: hook" in person.git("log", "-1", "--format=%B")
 
 
+@pytest.mark.nightly
 def test_a_partial_clone(person: Person, tmp_path: Path) -> None:
     person.git("config", "uploadpack.allowFilter", "true")
     person.write("big.bin", "old\n")
@@ -256,6 +262,7 @@ def test_a_sandboxed_step_reads_linked_dependencies_and_cannot_write_them(person
     assert (person.root / "node_modules/lib.js").read_text() == "1\n"
 
 
+@pytest.mark.nightly
 def test_attributes_of_the_repository_count_in_the_clone(person: Person) -> None:
     info = person.root / ".git/info"
     info.mkdir(exist_ok=True)
