@@ -56,6 +56,11 @@ def _name(path: bytes) -> str:
     return os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
 
 
+def oversized(evidence: Evidence) -> str | None:
+    reason = evidence.attempt.oversized
+    return f"guard: {reason}" if reason else None
+
+
 def control_files(evidence: Evidence) -> str | None:
     changed = evidence.attempt.control.changed
     if not changed or evidence.section.allow_config:
@@ -145,6 +150,7 @@ def added_lines(diff: str) -> Iterator[tuple[str, str]]:
 
 
 PREDICATES: tuple[Callable[[Evidence], str | None], ...] = (
+    oversized,
     control_files,
     protected_paths,
     inside_scope,

@@ -24,7 +24,7 @@ from evolver.crash import CRASH_POINTS
 from evolver.errors import PreflightError
 from evolver.model import DirtyPolicy
 from evolver.worktree.values import Baseline
-from evolver.worktree.workspace import FRESH_SECONDS, Workspace
+from evolver.worktree.workspace import Workspace
 from oracle import Snapshot
 from support import in_fork
 from worktree.scene import BASE, Scene, Trial
@@ -163,7 +163,6 @@ class Rollbacks(RuleBasedStateMachine):
         self.workspace: Workspace | None = None  # the run's; a crash loses it
         self.baseline: Baseline | None = None  # set: an iteration is under way
         self.over = False
-        self.free = 0.0
         self.history: list[object] = []  # told on failure: what depends on timing cannot be replayed
 
     def act(self, script: str, path: str, number: int) -> None:
@@ -188,7 +187,6 @@ class Rollbacks(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.baseline is None)
     @rule(script=st.sampled_from(USER_ACTS), path=paths, number=numbers)
     def user(self, script: str, path: str, number: int) -> None:
-        time.sleep(max(0.0, self.free - time.monotonic()))
         self.act(script, path, number)
 
     # ------------------------------------------------------------ the agent
@@ -322,7 +320,6 @@ class Rollbacks(RuleBasedStateMachine):
         assert self.scene.wrong() == [], self.history
         self.history.append((round(time.monotonic(), 3), "restored"))
         self.baseline = None
-        self.free = time.monotonic() + FRESH_SECONDS  # what a person does sooner counts as the next attempt's
         Rollbacks.ended += 1
 
     def teardown(self) -> None:

@@ -17,6 +17,15 @@ OPEN_AT_ONCE = 48
 TEMPORARY = ".evolver-tmp-"  # files of a restore that was killed; whatever walks later removes them
 
 
+def read_regular(path: Path) -> bytes:
+    """A file's bytes; raise `OSError` when it is none. Never waits: a FIFO in its place blocks whoever just opens it (hazard 38)."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise FileNotFoundError(2, "not a regular file", str(path))
+        return file.read()
+
+
 class Anchor:
     """A folder to work below. A context manager; not for use by two threads."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from evolver.crash import crash_point
 from evolver.errors import PreflightError
 from evolver.worktree import gitfolder, manifest, refs
-from evolver.worktree.anchor import Anchor
+from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.blobs import Blobs
 from evolver.worktree.content import Content, compared, digests, kept, link_or_special, observed
 from evolver.worktree.ignored import Budget, Status, leave_new, measured, read_status
@@ -87,7 +87,6 @@ class Taking:
     site: Site
     known: Snapshot | None
     iteration_id: str
-    reuse_walk: bool = False  # the verified end of the iteration before was met a moment ago
     status: Status | None = None
     blobs: Blobs | None = None
     index_mtime_ns: int = 0
@@ -124,14 +123,14 @@ class Taking:
         common = folders.common if folders.common is not None else folders.private
         packed = b""
         with suppress(FileNotFoundError):
-            packed = (site.common / "packed-refs").read_bytes()
+            packed = read_regular(site.common / "packed-refs")
         found = refs.read(folders.private, common, packed)
         entry = folders.private.get("", {}).get("index")
         before = known.private.get("", {}).get("index") if known is not None else None
         if known is not None and before is not None and entry is not None and before.content == entry.content:
             index = known.index
         else:
-            raw = (site.private / "index").read_bytes() if entry is not None else b""
+            raw = read_regular(site.private / "index") if entry is not None else b""
             head = found.commit or ""
             try:
                 index = parse(raw, 20 if len(head) == 40 else 32)
@@ -148,8 +147,6 @@ class Taking:
     def _walk(self, found: refs.Refs, index: Index) -> tuple[Scan, bool]:
         """The walk, with the content of every entry known; and whether anything differs from the known baseline."""
         site, known = self.site, self.known
-        if self.reuse_walk and known is not None and index is known.index:
-            return Scan(known.work, trusted=known.work_trusted), False
         with Anchor(site.root) as anchor:
             opaque = {".git"} | (known.opaque if known is not None else frozenset())
             if known is None:
@@ -286,6 +283,7 @@ class Taking:
             partial=self.blobs.partial if self.blobs is not None else known.partial if known is not None else False,
             work_trusted=work.trusted_ns,
             git_trusted=folders.trusted,
+            root_mode=site.root.stat().st_mode & 0o7777,
             iteration_id=self.iteration_id,
             digests=known.digests if known is not None else {},
         )

@@ -13,6 +13,7 @@ from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 
 IGNOREFILE = ".gitignore"
+RULES = (IGNOREFILE, ".gitattributes", ".gitmodules")
 LONGEST = 3900  # bytes of a path that git can be asked about
 
 
@@ -86,6 +87,16 @@ def by_exclude(site: Site, exclude: bytes) -> Git:
     (folder / "HEAD").write_bytes(b"ref: refs/heads/none\n")
     (folder / "info/exclude").write_bytes(exclude)
     return site.git.but(git_dir=folder)
+
+
+def plugged(now: Tree) -> bool:
+    """A FIFO or the like where git looks for rules: whatever of git reads it waits for ever (hazard 38)."""
+    return any(
+        not (entry.is_file or entry.is_link or entry.is_dir)
+        for content in now.values()
+        for name in RULES
+        if (entry := content.get(name)) is not None
+    )
 
 
 def rules_changed(changed: Iterable[str]) -> bool:

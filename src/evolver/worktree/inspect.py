@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolver.worktree import ignorerules, manifest, refs
-from evolver.worktree.anchor import Anchor
+from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.content import compared
 from evolver.worktree.control import Guarded
 from evolver.worktree.ignorerules import LONGEST, below
@@ -64,6 +64,8 @@ class Inspection:
     wanted: dict[str, Staged] = field(default_factory=dict)  # what a commit changes, against pre_ref
     blocked: tuple[str, ...] = ()  # paths that also hold uncommitted work of the user
     tree: str = ""
+    oversized: str = ""  # why the attempt is neither hashed nor committed nor kept; empty: it may be
+    plugged: bool = False  # git's own rules cannot be read in the worktree: no filters, the baseline's ignore rules
     raw_index: bytes = b""
 
     def user_untracked(self, snapshot: Snapshot) -> list[str]:
@@ -78,7 +80,7 @@ class Inspection:
 def read_index(site: Site, snapshot: Snapshot) -> tuple[Index | None, bytes, bool]:
     """The attempt's index (None: damaged), its bytes, and whether it means something else than the baseline's."""
     try:
-        raw = (site.private / "index").read_bytes()
+        raw = read_regular(site.private / "index")
     except OSError:
         return None, b"", bool(snapshot.index.raw)
     if snapshot.index.differs_only_in_stat(raw):
@@ -104,6 +106,11 @@ def inspect(
     added.sort(key=lambda p: p.count("/"))
     asked = [p for p in added if not snapshot.is_ignored(p) and below(p, found.nested) in (None, p)]
     already = frozenset(p for p in added if snapshot.is_ignored(p))
+    if any(path.rpartition("/")[2] in ignorerules.RULES for path in changed) and ignorerules.plugged(scan.tree):
+        found.plugged = True
+        found.ignored = found.ignored_then = already | ignorerules.ignored_then(site, snapshot, scan.tree, asked)
+        _seal(site, snapshot, guarded, found)
+        return found
     found.ignored = already | ignorerules.ignored_now(site.git, scan.tree, asked)
     found.ignored_then = found.ignored
     if ignorerules.rules_changed(changed):
@@ -132,10 +139,14 @@ def _seal(site: Site, snapshot: Snapshot, guarded: Guarded, found: Inspection) -
     files, wanted, blocked = _committable(snapshot, found)
     _index_only(site, snapshot, found, wanted)
     found.tree, found.blocked = snapshot.head_tree, tuple(blocked)
+    weight = sum(entry.size for entry in files.values())
+    if weight > site.max_vault:
+        found.oversized = f"{weight >> 20} MiB of new or changed files, at most {site.max_vault >> 20} MiB allowed (EVOLVER_MAX_VAULT)"
+        return
     if not files and not wanted:
         return
     with Anchor(site.root) as anchor:
-        wanted |= hash_files(site.git, anchor, files, site.boat.folder)
+        wanted |= hash_files(site.git, anchor, files, site.boat.folder, filters=not found.plugged)
     found.wanted = wanted
     found.tree = changed_tree(site.git, snapshot.head_tree, wanted, snapshot.hash_size)
 
@@ -195,7 +206,7 @@ def _index_only(site: Site, snapshot: Snapshot, found: Inspection, wanted: dict[
         if path not in before and gitlink_head(site.root, path) is not None:
             wanted[path] = Staged(GITLINK, theirs[path].oid)
     dropped = [p for p in before if p not in theirs and p not in found.changed and p not in snapshot.dirty and lookup(found.scan.tree, p)]
-    if dropped:
+    if dropped and not found.plugged:
         for path in ignorerules.ask(site.git, dropped):
             wanted[path] = Staged(0, "")
 
@@ -204,17 +215,17 @@ def gitlink_head(root: Path, path: str) -> str | None:
     """The commit a nested repository stands at, read from its files; None when it is none, or unborn."""
     dot = root / path / ".git"
     try:
-        folder = dot if dot.is_dir() else (root / path / os.fsdecode(dot.read_bytes()[8:].strip()))
-        head = refs.value_of((folder / "HEAD").read_bytes())
+        folder = dot if dot.is_dir() else (root / path / os.fsdecode(read_regular(dot)[8:].strip()))
+        head = refs.value_of(read_regular(folder / "HEAD"))
         for _ in range(6):
             if not head.startswith("ref: "):
                 return head if head != refs.BROKEN else None
             loose = folder / head[5:]
             if loose.is_file():
-                head = refs.value_of(loose.read_bytes())
+                head = refs.value_of(read_regular(loose))
                 continue
             packed: dict[str, str] = {}
-            refs.parse_packed((folder / "packed-refs").read_bytes(), packed)
+            refs.parse_packed(read_regular(folder / "packed-refs"), packed)
             head = packed.get(head[5:], refs.BROKEN)
     except OSError:
         return None

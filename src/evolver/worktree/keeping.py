@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evolver.worktree.anchor import read_regular
 from evolver.worktree.preserve import Kept
 from evolver.worktree.refs import BROKEN, STASH, Refs
 from evolver.worktree.site import Site
@@ -32,7 +33,7 @@ def anchor_refs(site: Site, snapshot: Snapshot, now: Refs, left: frozenset[str],
 
 def _stashed_by_attempt(site: Site, snapshot: Snapshot) -> list[str]:
     try:
-        lines = (site.common / STASH_LOG).read_bytes().split(b"\n")
+        lines = read_regular(site.common / STASH_LOG).split(b"\n")
     except OSError:
         return []
     known = {line.split(b" ", 2)[1] for line in _baseline_log(site, snapshot).split(b"\n") if line}

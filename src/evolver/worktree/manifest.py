@@ -263,7 +263,9 @@ def differences(
         if before is None or before.means() != now.means():
             changed[path] = (before, now)
     for path in result.gone:
-        changed[path] = (lookup(known, path), None)
+        gone = lookup(known, path)
+        if gone is not None and gone.content != LEFT:
+            changed[path] = (gone, None)
     for folder in vanished(known, result.tree):
         if folder in opaque:
             continue

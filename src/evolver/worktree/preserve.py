@@ -41,11 +41,13 @@ def keep(
 ) -> Kept:
     """Write the commit. Raise `GitError` when it cannot be made; then nothing may be destroyed. `ignored`: small ignored files too."""
     git, zero = site.git, "0" * (2 * snapshot.hash_size)
+    if found.oversized:
+        raise GitError(f"the attempt is too large to be kept aside: {found.oversized}", "Look at it, then `evolver resume --rollback hard`.")
     pre_tree = git.text("rev-parse", f"{snapshot.pre_ref}^{{tree}}")
     index_tree, theirs = _index_tree(site, snapshot, found)
     work, loose = _sort(snapshot, found, theirs, ignored=ignored)
     with Anchor(site.root) as anchor:
-        hashed = hash_files(git, anchor, {p: e for p, e in {**work, **loose}.items() if e is not None}, site.boat.folder)
+        hashed = hash_files(git, anchor, {p: e for p, e in {**work, **loose}.items() if e is not None}, site.boat.folder, filters=not found.plugged)
     with TemporaryIndex(git, site.boat.folder / "work-index") as temporary:
         temporary.read_tree(index_tree)
         temporary.stage({p: hashed.get(p, Staged(0, "")) for p in work}, zero)

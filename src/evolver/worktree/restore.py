@@ -37,7 +37,7 @@ class Done:
 def files_back(site: Site, snapshot: Snapshot, changed: Changed) -> Done:
     """The worktree's files. The cost follows the list, not the tree."""
     if not changed:
-        return Done()
+        return _root_back(site, snapshot)
     attempted = {p: now.mtime_ns for p, (_, now) in changed.items() if now is not None}
     same = {
         p
@@ -48,7 +48,17 @@ def files_back(site: Site, snapshot: Snapshot, changed: Changed) -> Done:
     with Anchor(site.root) as anchor, Source(site.vault, site.git) as source:
         work = Converge(anchor, snapshot.work, source, attempted, same)
         work.run(changed)
-    return Done(work.written, work.deleted, 0, tuple(work.problems))
+    return Done(work.written, work.deleted, 0, (*work.problems, *_root_back(site, snapshot).problems))
+
+
+def _root_back(site: Site, snapshot: Snapshot) -> Done:
+    """The mode of the worktree's own folder, last: nothing can be written in one that was read-only."""
+    try:
+        if site.root.stat().st_mode & 0o7777 != snapshot.root_mode:
+            site.root.chmod(snapshot.root_mode)
+    except OSError as error:
+        return Done(problems=(f"the worktree's own folder: {error.strerror}",))
+    return Done()
 
 
 def state_back(site: Site, snapshot: Snapshot, quiesced: Refs, left: frozenset[str], *, shared: bool) -> Done:

@@ -6,6 +6,7 @@ Droppings that git ignores (caches, reports) stay, as they would after the user'
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from evolver.worktree import ignorerules, manifest
 from evolver.worktree.anchor import Anchor
@@ -20,8 +21,16 @@ from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.source import Source
 
 
-def settle(site: Site, snapshot: Snapshot, found: Inspection, opaque: frozenset[str]) -> tuple[str, ...]:
-    """The paths that were put right, as text."""
+@dataclass(frozen=True)
+class Settled:
+    """What `settle` did, and what it left to be remembered."""
+
+    put_right: tuple[str, ...]
+    users: tuple[str, ...]
+
+
+def settle(site: Site, snapshot: Snapshot, found: Inspection, opaque: frozenset[str]) -> Settled:
+    """The paths that were put right, and the user's ignored files that the validators altered: those stay, and are named."""
     skip = {".git"} | snapshot.opaque | opaque
     with Anchor(site.root) as anchor:
         scan = manifest.scan(anchor.top, found.scan.tree, opaque=skip, trusted_ns=found.scan.trusted_ns)
@@ -33,7 +42,10 @@ def settle(site: Site, snapshot: Snapshot, found: Inspection, opaque: frozenset[
     dropped = [p for p in added if p not in ignored and not _holds_ignored(p, ignored)]
     altered = [(p, before) for p, (before, _) in changed.items() if before is not None]
     done = _remove(site, dropped) + _put_back(site, snapshot, found, altered)
-    return tuple(sorted(os.fsencode(p).decode("utf-8", "backslashreplace") for p in done))
+    users = tuple(
+        p for p, before in altered if not before.is_dir and p not in found.changed and snapshot.is_ignored(p)
+    )
+    return Settled(tuple(sorted(os.fsencode(p).decode("utf-8", "backslashreplace") for p in done)), users)
 
 
 def _holds_ignored(path: str, ignored: set[str]) -> bool:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolver.worktree.anchor import read_regular
 from evolver.worktree.refs import value_of
 from evolver.worktree.site import Site
 
@@ -31,10 +32,10 @@ def siblings(site: Site) -> tuple[Sibling, ...]:
     for folder in folders:
         head = None
         with suppress(OSError):
-            head = value_of((folder / "HEAD").read_bytes())
+            head = value_of(read_regular(folder / "HEAD"))
         root: Path | None = folder.parent if folder == site.common and folder.name == ".git" else None
         with suppress(OSError):
-            root = Path(os.fsdecode((folder / "gitdir").read_bytes().strip())).parent
+            root = Path(os.fsdecode(read_regular(folder / "gitdir").strip())).parent
         branch = head[5:] if head is not None and head.startswith("ref: ") else None
         found.append(Sibling(folder, branch, root, _active(folder / "evolver" / "run.lock")))
     return tuple(found)

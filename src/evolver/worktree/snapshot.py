@@ -17,7 +17,7 @@ from evolver.worktree.manifest import LEFT, Entry, Folder, Tree
 from evolver.worktree.refs import Refs
 from evolver.worktree.values import Baseline
 
-VERSION = 2
+VERSION = 3
 STASH_LOG = "logs/refs/stash"
 
 _Row = tuple[bytes, int, int, int, int, int, int, int, bytes]
@@ -70,6 +70,7 @@ class Snapshot:
     siblings: tuple[str, ...] = ()  # linked worktrees that existed
     algorithm: str = "sha1"
     partial: bool = False
+    root_mode: int = 0  # of the worktree's own folder
     work_trusted: int = 0
     git_trusted: int = 0
     iteration_id: str = ""
@@ -163,6 +164,7 @@ class _Stored(msgspec.Struct, array_like=True):
     siblings: list[bytes]
     algorithm: str
     partial: bool
+    root_mode: int
 
 
 def _rows(tree: Tree) -> _Rows:
@@ -196,6 +198,7 @@ def encode(snapshot: Snapshot) -> bytes:
         [en(p) for p in snapshot.siblings],
         snapshot.algorithm,
         snapshot.partial,
+        snapshot.root_mode,
     )
     return msgspec.msgpack.encode(stored)
 
@@ -230,6 +233,7 @@ def decode(data: bytes, index_bytes: Callable[[bytes], bytes]) -> Snapshot:
         siblings=tuple(map(de, s.siblings)),
         algorithm=s.algorithm,
         partial=s.partial,
+        root_mode=s.root_mode,
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from evolver.crash import crash_point
 from evolver.errors import GitError
 from evolver.worktree import refs
-from evolver.worktree.anchor import TEMPORARY, Anchor
+from evolver.worktree.anchor import TEMPORARY, Anchor, read_regular
 from evolver.worktree.baseline import GitFolders, walk_git
 from evolver.worktree.converge import Converge
 from evolver.worktree.gitfolder import Kind, kind_of
@@ -32,7 +32,7 @@ REASON = "evolver: back to the baseline"
 def read_refs(site: Site, folders: GitFolders) -> Refs:
     packed = b""
     with suppress(OSError):
-        packed = (site.common / "packed-refs").read_bytes()
+        packed = read_regular(site.common / "packed-refs")
     return refs.read(folders.private, folders.common if folders.common is not None else folders.private, packed)
 
 

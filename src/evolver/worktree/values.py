@@ -68,6 +68,7 @@ class Attempt:
     refs_left: tuple[str, ...] = ()  # moved, but not this run's to put back
     insertions: int = 0
     deletions: int = 0
+    oversized: str = ""  # why it is too large to be committed or kept aside; empty: it is not
     patch_id: str = ""  # equal for equal committable changes
     tree: str = ""  # the tree a commit of the attempt would have
 

@@ -16,7 +16,6 @@ Order of calls in one iteration (after quiesce nothing else may write to the tre
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,7 +49,6 @@ from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Preserved, Restored, Verified
 
 DEFAULT_MAX_VAULT = 2 << 30  # bytes of untracked files a run may have to keep
-FRESH_SECONDS = 0.1  # a walk this young, with nothing of ours in between, still serves as the next baseline's
 
 __all__ = ["DEFAULT_MAX_VAULT", "AcceptRefused", "Workspace"]
 
@@ -69,7 +67,7 @@ class Workspace:
     _opaque: frozenset[str] = frozenset()
     _shared: bool = False  # another run is active in a sibling worktree
     _proof: Scan | None = None  # a walk after the last write that met nothing but the baseline
-    _fresh_until: float = 0.0
+    _altered: tuple[str, ...] = ()  # ignored files of the user that the validators of a passing attempt changed
 
     @classmethod
     def open(
@@ -95,9 +93,8 @@ class Workspace:
         cannot be kept (too large, too little disk)."""
         self._prune_attempts()
         self._aside().discard()
-        fresh = time.monotonic() < self._fresh_until
         try:
-            taken = Taking(self._site, self._snapshot, iteration_id, reuse_walk=fresh).take()
+            taken = Taking(self._site, self._snapshot, iteration_id).take()
         except OSError as error:
             if error.errno not in EXHAUSTED:
                 raise
@@ -105,7 +102,7 @@ class Workspace:
             raise PreflightError(message, "Make room, or raise the limit; nothing was changed.") from error
         self._site.write_own_stash("", ())
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
-        self._control, self._fresh_until = ControlReport(), 0.0
+        self._control, self._altered = ControlReport(), ()
         crash_point("baseline.after")
         return taken.value(self.layout.vault)
 
@@ -129,7 +126,7 @@ class Workspace:
         replaced `.git`, evolver's own state folder included. To be called before any git command after an agent or a
         validator ran. The report accumulates over the calls since `baseline`."""
         snapshot = self._of(baseline)
-        self._proof, self._fresh_until = None, 0.0
+        self._proof = None
         self._site.repin()
         self._guarded = Guard(self._site, snapshot, self._aside()).run(self._control)
         self._site.vault.mend()
@@ -156,7 +153,8 @@ class Workspace:
             commit_subjects=subjects,
             index_changed=found.index_changed,
             control=control,
-            committable=bool(found.wanted),
+            committable=bool(found.wanted or found.oversized),
+            oversized=found.oversized,
             refs_left=tuple(r.name for r in moved if r.name in self._left),
             tree=found.tree,
             **stat_of(self._site.git, snapshot.pre_ref, found),
@@ -218,7 +216,6 @@ class Workspace:
         snapshot = self._of(baseline)
         if verified.equal:
             snapshot.work_trusted = scan.trusted_ns
-            self._fresh_until = time.monotonic() + FRESH_SECONDS
             journal_done(self._site)
         return verified
 
@@ -248,9 +245,10 @@ class Workspace:
         """After the validators of a passing attempt: remove what they dropped (unless ignored), put back what they
         altered. Returns the paths, as text. The attempt stays."""
         snapshot, found = self._of(baseline), self._inspected(baseline, attempt)
-        names = settle(self._site, snapshot, found, self._opaque)
+        settled = settle(self._site, snapshot, found, self._opaque)
+        self._altered = settled.users
         crash_point("settle.after")
-        return names
+        return settled.put_right
 
     def accept(
         self,
@@ -266,7 +264,7 @@ class Workspace:
         snapshot, guarded, found = self._of(baseline), self._quiesced(baseline), self._inspected(baseline, attempt)
         if not attempt.committable:
             raise AcceptRefused("the attempt left nothing to commit")
-        users = sorted(found.user_untracked(snapshot))
+        users = sorted({*found.user_untracked(snapshot), *self._altered})
         remember_user_files(self._site, snapshot, users)
         accepting = Accepting(self._site, snapshot, found, guarded.refs, attempt.commits, self._left, self._shared)
         commit = accepting.run(message, commits, hooks=hooks)
