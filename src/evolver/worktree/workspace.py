@@ -23,6 +23,7 @@ from typing import Literal
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
 from evolver.errors import EXHAUSTED, EvolverError, NotRestoredError, PreflightError
+from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
 from evolver.worktree import refs
@@ -157,14 +158,14 @@ class Workspace:
             oversized=found.oversized,
             refs_left=tuple(r.name for r in moved if r.name in self._left),
             tree=found.tree,
-            **stat_of(self._site.git, snapshot.pre_ref, found),
+            **stat_of(self._bare_git(), snapshot.pre_ref, found),
         )
         crash_point("inspect.after")
         return attempt
 
     def diff(self, baseline: Baseline, attempt: Attempt, *, max_bytes: int) -> str:
         """Unified diff of the committable part, cut after `max_bytes` with a line that says so."""
-        return unified_diff(self._site.git, baseline.pre_ref, attempt.tree, max_bytes)
+        return unified_diff(self._bare_git(), baseline.pre_ref, attempt.tree, max_bytes)
 
     # ------------------------------------------------------------ rejected
 
@@ -318,6 +319,10 @@ class Workspace:
         """`[rollback] keep_attempts`: the oldest kept ones go, between iterations, when nothing foreign is at work."""
         if self._site.rollback.keep_attempts:
             prune(self._site.git, self._site.rollback.keep_attempts)
+
+    def _bare_git(self) -> Git:
+        """For comparing trees: git would read .gitattributes of the worktree, where an attempt may have put a FIFO (hazard 38)."""
+        return self._site.git.but(work_tree=self._site.boat.folder)
 
     def _their_exclude(self) -> bytes | None:
         """The attempt's `info/exclude`, when it changed it: what it hid or showed by that belongs to the attempt."""
