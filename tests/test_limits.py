@@ -75,49 +75,45 @@ def test_a_1_gib_line_without_newline_costs_under_150_mb(repo: Repo) -> None:
 
 
 def long_log(repo: Repo, count: int) -> None:
-    """Append `count` well-formed events to the stream, chained by the rule in the contract."""
+    """Append `count` well-formed events, two a run, to the stream, chained by the rule in the contract."""
     lines = repo.log.read_bytes().splitlines(keepends=True)
+    started = next(json.loads(line) for line in lines if b".run.started" in line)
     last = json.loads(lines[-1])
+    assert last["type"].endswith(".run.finished")
     previous, sequence = last["hash"], last["sequence"]
-    template = {k: v for k, v in last.items() if k != "hash"} | {
-        "type": "dev.evolver.run.paused",
-        "data": {"from": "a", "to": "b", "reason": ""},
-    }
     with repo.log.open("ab") as log:
         for number in range(1, count + 1):
+            template = {k: v for k, v in (started if number % 2 else last).items() if k != "hash"}
             template |= {"sequence": sequence + number, "prevhash": previous}
+            template["runid"] = template["subject"] = f"00000000-0000-7000-8000-{(number - 1) // 2:012d}"
             body = json.dumps(template, separators=(",", ":"), ensure_ascii=False).encode()[:-1]
             previous = hashlib.sha256(b"evolver.event.v1\0" + body).hexdigest()
             log.write(body + b',"hash":"' + previous.encode() + b'"}\n')
-    (repo.log.parent / "events.jsonl.head").unlink(missing_ok=True)
+    # As if this evolver had written them: what it remembers of the end is gone, and it reads the end itself.
+    for folder in (repo.log.parent, *(Path(os.environ["XDG_STATE_HOME"]) / "evolver").glob("*")):
+        for name in ("head", "events.jsonl.head", "events.jsonl"):
+            if folder / name != repo.log:
+                (folder / name).unlink(missing_ok=True)
+    repo.sh("git for-each-ref --format='delete %(refname)' refs/evolver/audit | git update-ref --stdin")
 
 
-def startup(repo: Repo, *words: str) -> float:
+def best_of_three(repo: Repo, *words: str) -> float:
     times = []
-    for _ in range(5):
+    for _ in range(3):
         begun = time.monotonic()
         repo.evolver(*words)
         times.append(time.monotonic() - begun)
     return min(times)
 
 
-def test_startup_does_not_grow_with_a_million_events(repo: Repo, tmp_path: Path) -> None:
-    """`status` with a million events is as fast as with a dozen (best of 5, and a quarter of a second of slack for noise)."""
-    repo.run("echo z >>src/a.py", "false")
-    small = startup(repo, "status")
-    begun = time.monotonic()
-    outside = tmp_path / "events.jsonl"
-    outside.write_bytes(repo.log.read_bytes())
-    big = Repo(repo.root, {"EVOLVER_EVENTS": str(outside)})
-    body = outside.read_bytes()
-    with outside.open("wb") as file:
-        block = body * 2000
-        for _ in range(1_000_000 // (2000 * body.count(b"\n")) + 1):
-            file.write(block)
-        file.write(body)
-    lines = outside.stat().st_size // len(body) * body.count(b"\n")
-    print(f"{lines} events made in {time.monotonic() - begun:.1f} s")
-    assert lines >= 1_000_000
-    large = startup(big, "status")
-    print(f"status: {small:.3f} s with few events, {large:.3f} s with {lines}")
-    assert large < small + 0.25
+def test_run_and_status_start_as_fast_with_a_million_events_as_with_few(repo: Repo) -> None:
+    """Best of three, and half a second of slack for the machine's noise; a reader that scanned the log would need seconds."""
+    attempt = ("run", "--max-iters", "1", "--codegen", "echo z >>src/a.py", "--validate", "false")
+    repo.evolver(*attempt)
+    small = [best_of_three(repo, "status"), best_of_three(repo, *attempt)]
+    long_log(repo, 1_000_000)
+    large = [best_of_three(repo, "status"), best_of_three(repo, *attempt)]
+    print(f"status {small[0]:.2f} s, run {small[1]:.2f} s; with a million events {large[0]:.2f} s, {large[1]:.2f} s")
+    assert large[0] < small[0] + 0.5
+    assert large[1] < small[1] + 0.5
+    assert repo.evolver("audit", "verify").code == 0
