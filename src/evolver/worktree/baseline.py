@@ -87,6 +87,7 @@ class Taking:
     site: Site
     known: Snapshot | None
     iteration_id: str
+    reuse_walk: bool = False  # nobody touched the worktree since the walk that verified the last rollback
     status: Status | None = None
     blobs: Blobs | None = None
     index_mtime_ns: int = 0
@@ -105,7 +106,8 @@ class Taking:
         folders = walk_git(site, known, keep=True)
         found, index = self._refs_and_index(folders)
         work, changed = self._walk(found, index)
-        if known is not None and not changed and not folders.changed:
+        same_root = known is not None and known.root_mode == site.root.stat().st_mode & 0o7777
+        if known is not None and same_root and not changed and not folders.changed:
             known.iteration_id, known.own_stash = self.iteration_id, ()
             known.git_trusted = folders.trusted
             return known
@@ -147,6 +149,8 @@ class Taking:
     def _walk(self, found: refs.Refs, index: Index) -> tuple[Scan, bool]:
         """The walk, with the content of every entry known; and whether anything differs from the known baseline."""
         site, known = self.site, self.known
+        if self.reuse_walk and known is not None and index is known.index:
+            return Scan(known.work, trusted=known.work_trusted), False
         with Anchor(site.root) as anchor:
             opaque = {".git"} | (known.opaque if known is not None else frozenset())
             if known is None:

@@ -106,7 +106,7 @@ class Snapshot:
 
     def seal(self) -> None:
         """Compute the fingerprint: everything a user would call the same, stat data aside."""
-        total = hashlib.sha256(f"evolver baseline {VERSION}\n{self.refs.head}\n".encode("utf-8", "surrogateescape"))
+        total = hashlib.sha256(f"evolver baseline {VERSION}\n{self.root_mode:o}\n{self.refs.head}\n".encode("utf-8", "surrogateescape"))
         for name in sorted(self.refs.refs):
             total.update(f"{name} {self.refs.refs[name]}\n".encode("utf-8", "surrogateescape"))
         total.update(self.index.meaning().encode())

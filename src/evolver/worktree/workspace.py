@@ -40,6 +40,7 @@ from evolver.worktree.kept import prune
 from evolver.worktree.manifest import Scan
 from evolver.worktree.preflight import preflight
 from evolver.worktree.preserve import keep
+from evolver.worktree.quiet import Quiet
 from evolver.worktree.rebuild import adopt_identity, is_replaced
 from evolver.worktree.restore import files_back, index_back, journal, journal_done, state_back
 from evolver.worktree.retention import remember_user_files, retained
@@ -68,6 +69,7 @@ class Workspace:
     _opaque: frozenset[str] = frozenset()
     _shared: bool = False  # another run is active in a sibling worktree
     _proof: Scan | None = None  # a walk after the last write that met nothing but the baseline
+    _quiet: Quiet | None = None  # knows whether anybody wrote since that walk
     _altered: tuple[str, ...] = ()  # ignored files of the user that the validators of a passing attempt changed
 
     @classmethod
@@ -95,7 +97,9 @@ class Workspace:
         self._prune_attempts()
         self._aside().discard()
         try:
-            taken = Taking(self._site, self._snapshot, iteration_id).take()
+            quiet, self._quiet = self._quiet, None
+            reuse = quiet is not None and self._proof is not None and quiet.undisturbed()
+            taken = Taking(self._site, self._snapshot, iteration_id, reuse_walk=reuse).take()
         except OSError as error:
             if error.errno not in EXHAUSTED:
                 raise
@@ -127,7 +131,7 @@ class Workspace:
         replaced `.git`, evolver's own state folder included. To be called before any git command after an agent or a
         validator ran. The report accumulates over the calls since `baseline`."""
         snapshot = self._of(baseline)
-        self._proof = None
+        self._proof = self._quiet = None
         self._site.repin()
         self._guarded = Guard(self._site, snapshot, self._aside()).run(self._control)
         self._site.vault.mend()
@@ -203,6 +207,7 @@ class Workspace:
         files = files_back(site, snapshot, changed)
         state = state_back(site, snapshot, guarded.refs, self._left, shared=self._shared)
         index = index_back(site, snapshot, changed)
+        self._quiet = Quiet(site.root, snapshot.work) if not self._opaque else None  # before the walk looks at anything
         scan, rest = walk(site, snapshot, self._opaque, name=False)
         problems = (*files.problems, *state.problems, *index.problems)
         again = files_back(site, snapshot, rest)
@@ -218,6 +223,8 @@ class Workspace:
         if verified.equal:
             snapshot.work_trusted = scan.trusted_ns
             journal_done(self._site)
+        if not verified.equal or scan is not self._proof:
+            self._quiet = None  # what it watched over is not what was verified
         return verified
 
     def fingerprint_now(self, baseline: Baseline) -> Verified:
