@@ -149,7 +149,12 @@ def cases(only: str | None) -> list[Case]:
     for file in sorted((HERE / "tests/situations").glob("*.toml")):
         found += tomllib.loads(file.read_text())["case"]
     usable = os.geteuid() == 0 and _another_user_can_run_it()
-    return [c for c in found if (not only or c["id"].startswith(only)) and (usable or not c.get("nonroot"))]
+    # Where git waits for ever in what the agent left, plain git has no answer to compare with.
+    return [
+        c
+        for c in found
+        if (not only or c["id"].startswith(only)) and (usable or not c.get("nonroot")) and not c.get("blocks")
+    ]
 
 
 def _another_user_can_run_it() -> bool:

@@ -74,3 +74,28 @@ def test_what_an_agent_does_with_git(case: dict[str, Any], tmp_path: Path) -> No
 @pytest.mark.parametrize("case", [c for c in situations("files") if not c.get("late")], ids=ids)
 def test_what_an_agent_does_to_files(case: dict[str, Any], tmp_path: Path) -> None:
     run(case, tmp_path)
+
+
+@pytest.mark.parametrize("case", [c for c in situations("hostile") if not c.get("blocks")], ids=ids)
+def test_what_redirects_or_starves_whoever_looks(case: dict[str, Any], tmp_path: Path) -> None:
+    if "state-is-a-link" in case["id"] or "lifeboat" in case["id"]:
+        pytest.skip("steers evolver's own folders: shown through the command line by the attack tests")
+    run(case, tmp_path)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("case", [c for c in situations("hostile") if c.get("blocks")], ids=ids)
+def test_nothing_waits_for_what_an_agent_put_where_git_reads(case: dict[str, Any], tmp_path: Path) -> None:
+    scene = Scene.make(tmp_path, case.get("setup", ""))
+    for preserve in (False, True):
+        workspace = scene.workspace()
+        baseline = workspace.baseline("01900000-0000-7000-8000-000000000000/1")
+        scene.sh(case["agent"], check=False)
+        attempt = workspace.inspect(baseline, workspace.guard_control(baseline))
+        workspace.diff(baseline, attempt, max_bytes=1000)
+        if preserve:
+            kept = workspace.preserve(baseline, attempt, message="evolver 01900000-0000-7000-8000-000000000000/1: test")
+            assert kept.stash is not None
+        workspace.restore(baseline, attempt)
+        assert workspace.verify(baseline).differences == ()
+        assert scene.wrong(stash=False) == []

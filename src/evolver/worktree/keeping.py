@@ -25,10 +25,21 @@ def anchor_refs(site: Site, snapshot: Snapshot, now: Refs, left: frozenset[str],
             wanted[prefix + name.removeprefix("refs/")] = value
     for number, oid in enumerate(_stashed_by_attempt(site, snapshot)):
         wanted[f"{prefix}stash/{number}"] = oid
+    wanted = _present(site, wanted)
     if wanted:
         lines = b"".join(f"update {n}\0{v}\0\0".encode("utf-8", "surrogateescape") for n, v in wanted.items())
         site.git.run("update-ref", "-z", "--stdin", input=lines)
     return tuple(sorted(wanted))
+
+
+def _present(site: Site, wanted: dict[str, str]) -> dict[str, str]:
+    """Without what the object store has not: an attempt may have moved its objects away, and a ref to nothing helps nobody."""
+    if not wanted:
+        return wanted
+    names = list(wanted)
+    asked = "".join(wanted[n] + "\n" for n in names).encode()
+    lines = site.git.run("cat-file", "--batch-check", input=asked).out.split(b"\n")
+    return {n: wanted[n] for n, line in zip(names, lines, strict=False) if not line.endswith(b" missing")}
 
 
 def _stashed_by_attempt(site: Site, snapshot: Snapshot) -> list[str]:
