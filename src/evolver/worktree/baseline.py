@@ -9,75 +9,23 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from evolver.crash import crash_point
 from evolver.errors import PreflightError
-from evolver.worktree import gitfolder, manifest, refs
+from evolver.worktree import manifest, refs
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.blobs import Blobs
-from evolver.worktree.content import Content, compared, digests, kept, link_or_special, observed
+from evolver.worktree.content import Content, compared, digests, kept, link_or_special
+from evolver.worktree.gitwalk import GitFolders, walk_git
 from evolver.worktree.ignored import Budget, Status, leave_new, measured, read_status
 from evolver.worktree.index import Index, IndexDamaged, parse, tree_oid
-from evolver.worktree.manifest import LEFT, UNKNOWN, Entry, Scan, Tree, split
+from evolver.worktree.manifest import UNKNOWN, Entry, Scan, Tree, split
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import DotGit, Snapshot, encode
 
 SPARE = 4 << 20  # bytes of disk that stay free beside what is kept
-
-
-@dataclass
-class GitFolders:
-    """git's folders as they are now, their changed files kept in the vault."""
-
-    private: Tree
-    common: Tree | None
-    changed: bool
-    trusted: int
-
-
-def walk_git(site: Site, known: Snapshot | None, *, keep: bool) -> GitFolders:
-    """Walk git's own folders. `keep`: changed files go into the vault (a baseline); else they are only read."""
-    trees: list[Tree] = []
-    changed = False
-    trusted = 0
-    for position, folder in enumerate((site.private, site.common) if site.linked else (site.private,)):
-        before = None if known is None else (known.private if position == 0 else known.common)
-        with Anchor(folder) as anchor:
-            opaque = gitfolder.Opaque(private=position == 0 and site.linked)
-            result = manifest.scan(anchor.top, before, opaque=opaque, trusted_ns=known.git_trusted if known else 0)
-            content = _kept_git(anchor, site) if keep else _observed_git(anchor)
-            for path in result.touched:
-                above, name = split(path)
-                entry = result.tree[above][name]
-                if entry.content == UNKNOWN and not entry.is_dir:
-                    result.tree[above][name] = entry._replace(content=content(path, entry))
-            changed = changed or bool(result.touched or result.gone) or (before is not None and len(before) != len(result.tree))
-            trees.append(result.tree)
-            trusted = result.trusted_ns if not trusted else min(trusted, result.trusted_ns)
-    return GitFolders(trees[0], trees[1] if len(trees) > 1 else None, changed, trusted)
-
-
-def _kept_git(anchor: Anchor, site: Site) -> Callable[[str, Entry], bytes]:
-    read = kept(anchor, site.vault, inline=True)
-
-    def content(path: str, entry: Entry) -> bytes:
-        if gitfolder.kind_of(path) is gitfolder.Kind.STORE:
-            return LEFT
-        return read(path, entry, None)
-
-    return content
-
-
-def _observed_git(anchor: Anchor) -> Callable[[str, Entry], bytes]:
-    read = observed(anchor)
-
-    def content(path: str, entry: Entry) -> bytes:
-        return LEFT if gitfolder.kind_of(path) is gitfolder.Kind.STORE else read(path, entry, None)
-
-    return content
 
 
 @dataclass

@@ -16,9 +16,9 @@ from evolver.crash import crash_point
 from evolver.worktree import manifest, refs
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.aside import Aside
-from evolver.worktree.baseline import GitFolders, walk_git
 from evolver.worktree.converge import Converge
 from evolver.worktree.gitfolder import Kind, kind_of
+from evolver.worktree.gitwalk import GitFolders, walk_git
 from evolver.worktree.manifest import Entry, Tree, lookup
 from evolver.worktree.rebuild import rebuild
 from evolver.worktree.refs import Refs

@@ -16,9 +16,9 @@ from evolver.crash import crash_point
 from evolver.errors import GitError
 from evolver.worktree import refs
 from evolver.worktree.anchor import TEMPORARY, Anchor, read_regular
-from evolver.worktree.baseline import GitFolders, walk_git
 from evolver.worktree.converge import Converge
 from evolver.worktree.gitfolder import Kind, kind_of
+from evolver.worktree.gitwalk import GitFolders, walk_git
 from evolver.worktree.manifest import Tree, entries, lookup
 from evolver.worktree.refs import BROKEN, STASH, Refs
 from evolver.worktree.remove import remove

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evolver.worktree.baseline import GitFolders
 from evolver.worktree.gitfolder import Kind, kind_of
+from evolver.worktree.gitwalk import GitFolders
 from evolver.worktree.inspect import Changed, read_index
 from evolver.worktree.manifest import Tree, entries, lookup
 from evolver.worktree.refs import STASH, Refs

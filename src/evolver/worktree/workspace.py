@@ -32,8 +32,9 @@ from evolver.worktree import verify as verifying
 from evolver.worktree.accept import Accepting, AcceptRefused
 from evolver.worktree.aside import Aside
 from evolver.worktree.attempt import commits_since, describe, head_and_stash, stat_of, unified_diff
-from evolver.worktree.baseline import Taking, walk_git
+from evolver.worktree.baseline import Taking
 from evolver.worktree.control import Guard, Guarded
+from evolver.worktree.gitwalk import walk_git
 from evolver.worktree.inspect import Inspection, inspect, walk
 from evolver.worktree.keeping import anchor_refs, store_in_stash
 from evolver.worktree.kept import prune
