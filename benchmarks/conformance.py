@@ -111,6 +111,7 @@ def judge(case: Case, act: Callable[[Box, str], int], *, keeps: bool) -> str:
     root = Path(tempfile.mkdtemp(prefix="conformance-", dir="/var/tmp"))
     try:
         box = prepare(case, root)
+        os.environ["HOME"] = str(root / "home")  # the oracle's git looks into another user's repository there
         before = Snapshot.of(box.repo)
         code = act(box, case.get("cwd", ""))
         if case.get("late"):

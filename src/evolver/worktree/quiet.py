@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -60,8 +61,11 @@ class Quiet:
 
     def close(self) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
+            # Giving thousands of watches back takes the kernel a while, and nobody waits for it.
+            threading.Thread(target=os.close, args=(self._fd,), daemon=True).start()
             self._fd = -1
 
     def __del__(self) -> None:
-        self.close()
+        if self._fd >= 0:  # no thread here: the interpreter may be going down
+            os.close(self._fd)
+            self._fd = -1
