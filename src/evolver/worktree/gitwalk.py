@@ -38,8 +38,11 @@ def walk_git(site: Site, known: Snapshot | None, *, keep: bool) -> GitFolders:
                 above, name = split(path)
                 entry = result.tree[above][name]
                 if entry.content == UNKNOWN and not entry.is_dir:
-                    result.tree[above][name] = entry._replace(content=content(path, entry))
-            changed = changed or bool(result.touched or result.gone) or (before is not None and len(before) != len(result.tree))
+                    entry = entry._replace(content=content(path, entry))
+                    result.tree[above][name] = entry
+                was = before.get(above, {}).get(name) if before is not None else None
+                changed = changed or was is None or was.means() != entry.means()  # a racy file may be the same
+            changed = changed or bool(result.gone) or (before is not None and len(before) != len(result.tree))
             trees.append(result.tree)
             trusted = result.trusted_ns if not trusted else min(trusted, result.trusted_ns)
     return GitFolders(trees[0], trees[1] if len(trees) > 1 else None, changed, trusted)
