@@ -41,7 +41,8 @@ def walk_git(site: Site, known: Snapshot | None, *, keep: bool) -> GitFolders:
                     entry = entry._replace(content=content(path, entry))
                     result.tree[above][name] = entry
                 was = before.get(above, {}).get(name) if before is not None else None
-                changed = changed or was is None or was.means() != entry.means()  # a racy file may be the same
+                if gitfolder.kind_of(path) is not gitfolder.Kind.STORE:  # new objects are no other baseline
+                    changed = changed or was is None or was.means() != entry.means()  # a racy file may be the same
             changed = changed or bool(result.gone) or (before is not None and len(before) != len(result.tree))
             trees.append(result.tree)
             trusted = result.trusted_ns if not trusted else min(trusted, result.trusted_ns)
