@@ -151,7 +151,7 @@ def test_what_a_person_edits_after_the_crash_is_kept(tmp_path: Path) -> None:
     (repo.root / "after.txt").write_text("written after the crash")
     repo.evolver("resume")
     kept = repo.events("run.recovered")[0]["data"]["attempt_ref"]
-    assert repo.sh(f"git show {kept}:after.txt") == "written after the crash"
+    assert repo.sh(f"git show {kept}^3:after.txt") == "written after the crash"
 
 
 def test_survivors_of_the_dead_run_are_killed_before_anything_is_restored(tmp_path: Path) -> None:

@@ -88,12 +88,12 @@ def test_what_failed_stands_in_the_next_prompt_and_in_prompt_last(repo: Repo, tm
     assert "iteration 1 " in repo.evolver("prompt").out
 
 
-def test_a_missing_agent_fails_the_attempt_with_its_name(repo: Repo, tmp_path: Path) -> None:
+def test_a_missing_agent_is_refused_with_its_name(repo: Repo, tmp_path: Path) -> None:
     text = AGENT.replace('prompt = "task.md"\n', "").replace('"claude"', '"mine"')
     write_loop(repo, text + '[agents.mine]\nargv = ["/no/such/agent"]\n')
     done = repo.evolver("run", "--max-iters", "1")
-    assert done.code == 1, done.text
-    assert "mine: could not start: /no/such/agent" in repo.events("step.finished")[-1]["data"]["reason"]
+    assert done.code == 5, done.text
+    assert "agent not installed: mine (/no/such/agent)" in done.err
 
 
 def test_aider_that_fails_with_exit_0_and_leaves_droppings(repo: Repo, tmp_path: Path) -> None:

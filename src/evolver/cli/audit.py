@@ -46,7 +46,6 @@ def check(directory: Path, files: list[Path] | None = None) -> Report:
     return combine([_checked(job) for job in _jobs(files or [], directory)])
 
 
-RETRIES = 3
 Job = tuple[list[Path], list[Anchor], bool, int | None]
 
 
@@ -83,17 +82,14 @@ def _whole(path: Path, lifeboat: Path | None, refs: list[Anchor]) -> Job:
 
 
 def _checked(job: Job) -> Report:
-    """Verify; once more when the log was rotated meanwhile, since then a name stood for another file."""
-    for _ in range(RETRIES):
-        segments, anchors, whole, size = job
-        report = verify(segments, anchors, whole=whole, size=size)
-        if size is None or report.status == "intact":
-            break
-        again = _whole(segments[-1], None, [])
-        if again[0] == segments:
-            break
-        job = (again[0], anchors, whole, again[3])
-    return report
+    """Verify; the same bytes once more under their new name, when the open segment was closed meanwhile."""
+    segments, anchors, whole, size = job
+    report = verify(segments, anchors, whole=whole, size=size)
+    if size is None or report.status == "intact":
+        return report
+    before = paths.log_of_closed(segments[-2]) if len(segments) > 1 else None
+    closed = paths.closed_path(segments[-1], before[1] + 1 if before is not None else 1)
+    return verify([*segments[:-1], closed], anchors, whole=whole, size=size) if closed.is_file() else report
 
 
 def _ref_anchor(layout: Layout, path: Path) -> list[Anchor]:
