@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oracle import Snapshot, differences
-from support import Repo
-
 from evolver.definition import RollbackSection
 from evolver.layout import locate
 from evolver.lock import run_lock
 from evolver.worktree.workspace import Workspace
+from oracle import Snapshot, differences
+from support import Repo
 
 
 def test_a_change_made_at_once_after_a_verified_rollback_is_taken_into_the_next_baseline(tmp_path: Path) -> None:
