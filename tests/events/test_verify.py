@@ -268,3 +268,10 @@ def test_verifying_takes_constant_memory(tmp_path: Path) -> None:
             out.write(line)
     assert verify([big]).events == 60_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev"])
+def test_what_is_no_regular_file_cannot_be_told(device: str) -> None:
+    report = verify([Path(device)])
+    assert report.status == "unknown"
+    assert report.first_bad is not None and report.first_bad.kind == "no regular file"

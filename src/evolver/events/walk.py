@@ -7,6 +7,7 @@ covers shape, link and content; what is wrong with a line is worked out only whe
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -60,6 +61,8 @@ class Walk:
         except OSError as error:
             raise BrokenError(file, 0, None, f"unreadable: {(error.strerror or '').lower()}", unknown=True) from error
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):  # a device never ends
+                raise BrokenError(file, 0, None, "no regular file", unknown=True)
             self._begin(fd, file, first=first, alone=first and last, whole=whole)
             before = self.events
             rest, last_line = self._lines(fd, file, size)
