@@ -125,6 +125,13 @@ class StateBack:
         if not head.startswith("ref: ") and now.head != detached:
             updates.append(f"update HEAD\0{detached}\0\0".encode())
             self.moved += 1
+        # A ref that is as it should be, where the attempt packed another below its name: git cannot delete that one under it.
+        for name in sorted(self.snapshot.refs.refs):
+            want = self._wanted(name)
+            if want is not None and now.refs.get(name) == want and any(g.startswith(f"{name}/") for g in gone):
+                self._unlink_ref(name)
+                updates.append(f"update {name}\0{want}\0\0".encode("utf-8", "surrogateescape"))
+                made.append(name)
         if _in_the_way(gone, made):
             self._transaction(deletes)
             deletes = []
