@@ -73,16 +73,7 @@ def captured(session: list[str], folder: Path, env: dict[str, str]) -> str:
 
 def environment(home: Path, *paths: Path) -> dict[str, str]:
     """An empty HOME, nothing of ours, and these folders first on PATH."""
-    keep = (
-        "LANG",
-        "LC_ALL",
-        "TMPDIR",
-        "PIP_INDEX_URL",
-        "PIP_CERT",
-        "SSL_CERT_FILE",
-        "COVERAGE_PROCESS_START",
-        "COVERAGE_PROCESS_CONFIG",
-    )
+    keep = ("LANG", "LC_ALL", "TMPDIR", "PIP_INDEX_URL", "PIP_CERT", "SSL_CERT_FILE")
     env = {name: os.environ[name] for name in keep if name in os.environ}
     path = os.pathsep.join([*map(str, paths), os.environ["PATH"]])
     return env | {"HOME": str(home), "PATH": path, "LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 EVOLVER = (sys.executable, "-m", "evolver")
+COVERAGE: dict[str, str] = {}  # what makes a child measure its coverage, when the tests are asked to (see conftest.py)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Repo:
         done = subprocess.run(
             [*EVOLVER, *words],
             cwd=self.root / cwd,
-            env=self.environment(env),
+            env=COVERAGE | self.environment(env),
             capture_output=True,
             timeout=timeout,
             stdin=subprocess.DEVNULL,

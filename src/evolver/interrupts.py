@@ -24,15 +24,18 @@ class Interrupts:
     """Which signal asked us to stop, and how often. Use as a context manager to install the handlers.
 
     Without `with` (library use, tests) nothing is installed; `trigger` then plays the signal. `listeners` are called in the
-    main thread between two bytecodes: they may set flags, nothing more.
+    main thread between two bytecodes: they may set flags, nothing more. `last` says that the process ends after the `with`:
+    then further signals are ignored from there on, so that the tenth Ctrl-C cannot change the exit status of a run that has
+    already undone its attempt and only has to leave the interpreter.
     """
 
-    def __init__(self, *, signals: Iterable[signal.Signals] = HANDLED) -> None:
+    def __init__(self, *, signals: Iterable[signal.Signals] = HANDLED, last: bool = False) -> None:
         self.signal: int | None = None
         self.count = 0
         self.cancelled = False  # the running step is to end; the run goes on
         self.listeners: list[Callable[[int], None]] = []
         self._wanted = tuple(signals)
+        self._last = last
         self._previous: dict[signal.Signals, object] = {}
         self._read, self._write = os.pipe()  # never inherited: file descriptors are close-on-exec
         os.set_blocking(self._read, False)
@@ -49,7 +52,8 @@ class Interrupts:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, previous in self._previous.items():
-            signal.signal(number, previous if previous is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+            after = signal.SIG_IGN if self._last and self.signal is not None else previous
+            signal.signal(number, after if after is not None else signal.SIG_DFL)  # type: ignore[arg-type]
         self._previous.clear()
 
     def __del__(self) -> None:

@@ -39,7 +39,7 @@ def demo(
     if not quiet:
         print(f"A scratch repository: {root}", flush=True)
     with (
-        Interrupts() as interrupts,
+        Interrupts(last=True) as interrupts,
         progress(planned, as_json=False, quiet=quiet) as shown,
         prepared(planned, interrupts, listeners=[shown.event], on_output=shown.output) as ready,
     ):

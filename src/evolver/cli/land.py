@@ -45,7 +45,7 @@ def land(
     refuse_agents(os.environ)
     if drop and (squash or rebase):
         raise UsageError("--drop excludes --squash and --rebase", "Choose one.")
-    with Interrupts() as interrupts, landing.opened_for_landing(clone.locate_person(directory), os.environ, interrupts) as site:
+    with Interrupts(last=True) as interrupts, landing.opened_for_landing(clone.locate_person(directory), os.environ, interrupts) as site:
         record = _chosen(site.waiting, run)
         if record is None:
             print("nothing to land")

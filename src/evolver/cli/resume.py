@@ -59,7 +59,7 @@ def resume(
     layout = locate_person(directory)
     settings = read_settings(os.environ, layout.root / ".env")
     with (
-        Interrupts(),  # a Ctrl-C may not cut a restore short
+        Interrupts(last=True),  # a Ctrl-C may not cut a restore short
         opened(
             layout,
             settings,

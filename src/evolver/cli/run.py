@@ -116,7 +116,7 @@ def run(
 
         print_plan(planned, as_json=as_json)
         return
-    with Interrupts() as interrupts:
+    with Interrupts(last=True) as interrupts:
         if wait and (held := holder(planned.layout)) is not None:
             from evolver.events.follow import wait_for_removal
             from evolver.lock import wait_until_free
