@@ -81,7 +81,16 @@ class LogError(EvolverError):
     exit_code = ExitStatus.LOG_BROKEN
 
 
+class LogFullError(LogError):
+    """There is no room on the disk for the event stream's next line; nothing of it was written."""
+
+
 class GitError(EvolverError):
     """A git command failed where success was needed; `message` holds its argv and its last words."""
 
     exit_code = ExitStatus.NOT_RESTORED
+
+    @property
+    def disk_full(self) -> bool:
+        """Git had no room to write (its words are English: it runs with LC_ALL=C)."""
+        return any(words in self.message for words in ("No space left on device", "Disk quota exceeded"))

@@ -44,6 +44,10 @@ class Layout:
         return self.state / "resume.lock"
 
     @property
+    def reserve(self) -> Path:
+        return self.state / "reserve"
+
+    @property
     def step_logs(self) -> Path:
         return self.state / "steps"
 

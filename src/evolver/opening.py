@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from evolver import clone, rebasing, recovery
+from evolver import clone, rebasing, recovery, reserve
 from evolver.carrying import carry
 from evolver.definition import RollbackSection
 from evolver.effects.runner import EffectRunner
@@ -69,6 +69,7 @@ def opened(
             mirror=layout.lifeboat,
             redactor=redactor,
             segment_size=segment_size,
+            spare=lambda: any(reserve.let_go(place.reserve) for place in places),
         )
         stack.callback(log.close)
         log.listeners.extend(listeners)

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ repo = Repo.make(top / "r")
 repo.sh("for i in 1 2 3 4 5 6; do head -c 200000 /dev/urandom >mine$i; done")
 repo.sh("echo st >st; git add st; mkdir -p notes empty; echo n >notes/n")
 before = Snapshot.of(repo.root)
-fill = f"cat /dev/zero >'{mount}/fill' 2>/dev/null; truncate -s -{spare}K '{mount}/fill'"
+fill = f"cat /dev/zero >'{mount}/fill' 2>/dev/null; truncate -s -{spare}K '{mount}/fill'" if int(spare) >= 0 else "true"
 done = repo.run(f"{agent}; {fill}", "false", "--dirty", "keep", "--rollback", mode)
 now = Snapshot.of(repo.root)
 told = {"code": done.code, "text": done.text, "wrong": differences(before, now, stash=mode != "stash")}
@@ -87,7 +88,8 @@ print("TOLD" + json.dumps(told))
 """
 
 
-def on_a_full_disk(tmp_path: Path, agent: str, mode: str, spare: int, *, outside: bool = False) -> None:
+def on_a_full_disk(tmp_path: Path, agent: str, mode: str, spare: int, *, outside: bool = False) -> dict[str, Any]:
+    """`spare`: KiB left free on a disk that something else filled; negative: only the agent fills it."""
     mount, state = tmp_path / "mount", tmp_path / "state"
     mount.mkdir()
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
@@ -108,6 +110,7 @@ def on_a_full_disk(tmp_path: Path, agent: str, mode: str, spare: int, *, outside
     assert told["again"] == 0, told
     assert told["again_wrong"] == [], told
     assert told["later"] == 0, told
+    return dict(told)
 
 
 WRECK = "rm -rf mine* notes empty src; echo z >st; git add -A; git commit -qm wreck; echo new >new"
@@ -128,8 +131,26 @@ def test_the_disk_is_nearly_full_when_the_attempt_is_rejected(tmp_path: Path, mo
     on_a_full_disk(tmp_path, WRECK, mode, spare, outside=outside)
 
 
+FILLING = ("cat /dev/zero >r-fill 2>/dev/null; true", "cat /dev/urandom >r-fill 2>/dev/null; true", "mkdir b; cat /dev/zero >b/x.log; true")
+
+
 @full
-def test_an_attempt_that_fills_the_disk_inside_the_worktree_is_told_and_restored_once_there_is_room(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fill", FILLING)
+def test_an_attempt_that_fills_the_disk_is_undone_and_the_run_goes_on(tmp_path: Path, fill: str) -> None:
+    told = on_a_full_disk(tmp_path, f"rm mine1 mine2; echo z >st; {fill}", "hard", -1)
+    assert told["code"] == 1, told
+    assert ".log" in fill or "the disk is full" in told["text"], told  # an ignored file is never looked into
+
+
+@full
+@pytest.mark.parametrize("mode", ["stash", "none"])
+def test_an_attempt_that_fills_the_disk_and_may_not_be_thrown_away_is_held(tmp_path: Path, mode: str) -> None:
+    told = on_a_full_disk(tmp_path, f"rm mine1 mine2; {FILLING[0]}", mode, -1)
+    assert told["code"] == {"stash": 4, "none": 3}[mode], told
+
+
+@full
+def test_a_disk_that_something_else_filled_too_is_told_and_restored_once_there_is_room(tmp_path: Path) -> None:
     on_a_full_disk(tmp_path, "rm mine1 mine2; cat /dev/zero >r-fill 2>/dev/null; true", "hard", 0)
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from evolver.errors import LogError
+from evolver.errors import LogError, LogFullError
 from evolver.events import paths
 from evolver.events.ids import uuid7
+from evolver.reserve import FULL
 
 LOCK_WAIT_S = 60.0
 _ROOM = "Make room on the disk, or put the stream elsewhere with EVOLVER_EVENTS."
@@ -104,20 +105,21 @@ def append(fd: int, line: bytes, path: Path) -> os.stat_result:
     Not after the sync, which takes milliseconds: what somebody else writes meanwhile would be taken for ours.
     """
     size = os.fstat(fd).st_size
+    full = False
     try:
         written = os.write(fd, line)
         after = os.fstat(fd)
         if written == len(line):
             os.fdatasync(fd) if hasattr(os, "fdatasync") else os.fsync(fd)
             return after
-        problem = "no space left on device"
+        problem, full = "no space left on device", True
     except OSError as error:
-        problem = (error.strerror or str(error)).lower()
+        problem, full = (error.strerror or str(error)).lower(), error.errno in FULL
     try:
         os.ftruncate(fd, size)  # no half line stays behind; shrinking needs no space
     except OSError:
-        problem += "; the unfinished line could not be removed"
-    raise LogError(f"{path} cannot be written: {problem}", _ROOM)
+        problem, full = problem + "; the unfinished line could not be removed", False
+    raise (LogFullError if full else LogError)(f"{path} cannot be written: {problem}", _ROOM)
 
 
 def publish(path: Path, line: bytes) -> tuple[int, os.stat_result]:
@@ -135,7 +137,8 @@ def publish(path: Path, line: bytes) -> tuple[int, os.stat_result]:
             raise
         sync_folder(path.parent)
     except OSError as error:
-        raise LogError(f"{path} cannot be made: {error.strerror}", _ROOM) from error
+        kind = LogFullError if error.errno in FULL else LogError
+        raise kind(f"{path} cannot be made: {error.strerror}", _ROOM) from error
     return fd, after
 
 

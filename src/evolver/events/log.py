@@ -69,16 +69,17 @@ class EventLog:
         redactor: Redactor | None = None,
         segment_size: int = SEGMENT_SIZE,
         genesis: Genesis | None = None,
+        spare: Callable[[], bool] = lambda: False,
     ) -> EventLog:
         """Open or prepare the log at `path`; a new one is made by the first `emit`. The cost does not grow with the log.
 
-        `mirror` is the lifeboat's folder. A torn last line is set aside (`log.recovered`). Raise `LogError`: the file is
-        not ours (untouched), was written by a newer evolver (untouched), or does not end where we last left it (reported
-        in a fresh segment; the next `open` goes on there).
+        `mirror` is the lifeboat's folder; `spare` gives room back when the disk is full. A torn last line is set aside
+        (`log.recovered`). Raise `LogError`: the file is not ours (untouched), was written by a newer evolver (untouched), or
+        does not end where we last left it (reported in a fresh segment; the next `open` goes on there).
         """
         path = Path(os.path.realpath(path))
         kept = Mirror(mirror, path) if mirror is not None else None
-        log = cls(SegmentWriter(path, source, kept, redactor, segment_size, genesis or Genesis()))
+        log = cls(SegmentWriter(path, source, kept, redactor, segment_size, genesis or Genesis(), spare=spare))
         try:
             with log._locked():
                 log._begin(startup.find_end(path, log._mirror))

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from evolver._version import __version__
-from evolver.errors import LogError
+from evolver.errors import LogError, LogFullError
 from evolver.events import envelope as envelopes
 from evolver.events import files, lines, paths
 from evolver.events import head as heads
@@ -20,8 +21,10 @@ from evolver.events.ids import uuid7
 from evolver.events.mirror import Mirror
 from evolver.events.types import Event, SegmentClosed, SegmentOpened
 from evolver.redact import Redactor
+from evolver.reserve import FULL
 
 Listener = Callable[[Envelope, bytes], None]
+T = TypeVar("T")
 
 
 class Genesis(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,7 @@ class SegmentWriter:
     fd: int = -1
     head: Head | None = None  # None: no segment yet, `make_room` makes it
     listeners: list[Listener] = field(default_factory=list)
+    spare: Callable[[], bool] = lambda: False  # gives the reserve back when the disk is full; False: there was none
 
     def take(self, head: Head) -> None:
         """Append from now on to the open segment, which ends at `head`."""
@@ -70,7 +74,7 @@ class SegmentWriter:
             iteration=iteration,
             redactor=self.redactor,
         )
-        after = files.append(self.fd, line, self.path)
+        after = self._with_room(lambda: files.append(self.fd, line, self.path))
         if self.mirror is not None:
             self.mirror.appended(line)
         # The size that we expect, not the one that is: bytes that slipped in beside ours must be noticed next time.
@@ -80,11 +84,22 @@ class SegmentWriter:
             listener(built, line)
         return built
 
+    def _with_room(self, write: Callable[[], T]) -> T:
+        """Do it, once more with the reserve given back when the disk is full. Either nothing of it was written, or it is
+        written in place."""
+        try:
+            return write()
+        except (LogFullError, OSError) as error:
+            if (isinstance(error, OSError) and error.errno not in FULL) or not self.spare():
+                raise
+        return write()
+
     def remember(self, head: Head) -> None:
         """Write `head` beside the log and in the lifeboat."""
         try:
             self.head = msgspec.structs.replace(head, folder=self.path.parent.stat().st_ino)
-            heads.write(paths.head_path(self.path), self.head)
+            known = self.head
+            self._with_room(lambda: heads.write(paths.head_path(self.path), known))
         except OSError as error:
             if self.mirror is not None and not paths.reachable(self.path):
                 self.head = head
@@ -142,7 +157,7 @@ class SegmentWriter:
             redactor=self.redactor,
         )
         self.close()
-        self.fd, after = files.publish(self.path, line)
+        self.fd, after = self._with_room(lambda: files.publish(self.path, line))
         if self.mirror is not None:
             self.mirror.rotated(self.path.with_name(previous)) if previous else self.mirror.attach()
         self.remember(

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evolver import reserve
+from evolver.errors import GitError
 from evolver.worktree import ignorerules, manifest, refs
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.content import compared
@@ -143,12 +145,22 @@ def _seal(site: Site, snapshot: Snapshot, guarded: Guarded, found: Inspection) -
     if weight > site.max_vault:
         found.oversized = f"{weight >> 20} MiB of new or changed files, at most {site.max_vault >> 20} MiB allowed (EVOLVER_MAX_VAULT)"
         return
+    room = reserve.free(site.common)
+    if weight > room:  # asked before, as git leaves the half of an object behind when it meets a full disk
+        found.oversized = f"the disk is full: no room for {weight >> 20} MiB of new or changed files ({room >> 20} MiB are free)"
+        return
     if not files and not wanted:
         return
-    with Anchor(site.root) as anchor:
-        wanted |= hash_files(site.git, anchor, files, site.boat.folder, filters=not found.plugged)
-    found.wanted = wanted
-    found.tree = changed_tree(site.git, snapshot.head_tree, wanted, snapshot.hash_size)
+    try:
+        with Anchor(site.root) as anchor:
+            wanted |= hash_files(site.git, anchor, files, site.boat.folder, filters=not found.plugged)
+        tree = changed_tree(site.git, snapshot.head_tree, wanted, snapshot.hash_size)
+    except (GitError, OSError) as error:
+        if not (error.disk_full if isinstance(error, GitError) else error.errno in reserve.FULL):
+            raise
+        found.oversized = f"the disk is full: no room for {weight >> 20} MiB of new or changed files"
+        return
+    found.wanted, found.tree = wanted, tree
 
 
 def seal_index(site: Site, snapshot: Snapshot) -> TemporaryIndex:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from evolver import reserve
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
 from evolver.errors import EXHAUSTED, EvolverError, NotRestoredError, PreflightError
@@ -109,6 +110,7 @@ class Workspace:
         self._site.write_own_stash("", ())
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
         self._control, self._altered = ControlReport(), ()
+        reserve.hold(self.layout.reserve)
         crash_point("baseline.after")
         return taken.value(self.layout.vault)
 
@@ -133,6 +135,7 @@ class Workspace:
         validator ran. The report accumulates over the calls since `baseline`."""
         snapshot = self._of(baseline)
         self._proof = self._quiet = None
+        reserve.let_go_if_needed(self.layout.reserve)
         self._site.repin()
         self._guarded = Guard(self._site, snapshot, self._aside()).run(self._control)
         self._site.vault.mend()
@@ -309,6 +312,7 @@ class Workspace:
         self._aside().discard()
         self._site.vault.keep_only(retained(self._site))
         self._site.boat.prune()
+        reserve.let_go(self.layout.reserve)
         self._snapshot, self._guarded, self._found, self._proof = None, None, None, None
         self._site.pinned = False
         crash_point("release.after")
