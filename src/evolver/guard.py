@@ -61,6 +61,11 @@ def oversized(evidence: Evidence) -> str | None:
     return f"guard: {reason}" if reason else None
 
 
+def mounted(evidence: Evidence) -> str | None:
+    told = evidence.attempt.mounts
+    return f"guard: {told[0]}" if told else None
+
+
 def control_files(evidence: Evidence) -> str | None:
     changed = evidence.attempt.control.changed
     if not changed or evidence.section.allow_config:
@@ -151,6 +156,7 @@ def added_lines(diff: str) -> Iterator[tuple[str, str]]:
 
 PREDICATES: tuple[Callable[[Evidence], str | None], ...] = (
     oversized,
+    mounted,
     control_files,
     protected_paths,
     inside_scope,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from evolver.crash import crash_point
 from evolver.errors import PreflightError
-from evolver.worktree import manifest, refs
+from evolver.worktree import manifest, mounts, refs
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.blobs import Blobs
 from evolver.worktree.content import Content, compared, digests, kept, link_or_special
@@ -41,6 +41,7 @@ class Taking:
     index_mtime_ns: int = 0
     _opaque: frozenset[str] = frozenset()
     _left: tuple[str, ...] = ()
+    _mounts: frozenset[str] = frozenset()
 
     def take(self) -> Snapshot:
         crash_point("baseline.before")
@@ -54,7 +55,8 @@ class Taking:
         folders = walk_git(site, known, keep=True)
         found, index = self._refs_and_index(folders)
         work, changed = self._walk(found, index)
-        same_root = known is not None and known.root_mode == site.root.stat().st_mode & 0o7777
+        self._mounts = mounts.inside(site.root)
+        same_root = known is not None and known.root_mode == site.root.stat().st_mode & 0o7777 and known.mounts == self._mounts
         if known is not None and same_root and not changed and not folders.changed:
             known.iteration_id, known.own_stash = self.iteration_id, ()
             known.git_trusted = folders.trusted
@@ -236,6 +238,7 @@ class Taking:
             work_trusted=work.trusted_ns,
             git_trusted=folders.trusted,
             root_mode=site.root.stat().st_mode & 0o7777,
+            mounts=self._mounts,
             iteration_id=self.iteration_id,
             digests=known.digests if known is not None else {},
         )

@@ -71,6 +71,7 @@ class Snapshot:
     algorithm: str = "sha1"
     partial: bool = False
     root_mode: int = 0  # of the worktree's own folder
+    mounts: frozenset[str] = frozenset()  # mount points in it
     work_trusted: int = 0
     git_trusted: int = 0
     iteration_id: str = ""
@@ -107,6 +108,7 @@ class Snapshot:
     def seal(self) -> None:
         """Compute the fingerprint: everything a user would call the same, stat data aside."""
         total = hashlib.sha256(f"evolver baseline {VERSION}\n{self.root_mode:o}\n{self.refs.head}\n".encode("utf-8", "surrogateescape"))
+        total.update("".join(f"{path}\0" for path in sorted(self.mounts)).encode("utf-8", "surrogateescape"))
         for name in sorted(self.refs.refs):
             total.update(f"{name} {self.refs.refs[name]}\n".encode("utf-8", "surrogateescape"))
         total.update(self.index.meaning().encode())
@@ -165,6 +167,7 @@ class _Stored(msgspec.Struct, array_like=True):
     algorithm: str
     partial: bool
     root_mode: int
+    mounts: list[bytes] = []
 
 
 def _rows(tree: Tree) -> _Rows:
@@ -199,6 +202,7 @@ def encode(snapshot: Snapshot) -> bytes:
         snapshot.algorithm,
         snapshot.partial,
         snapshot.root_mode,
+        [en(p) for p in snapshot.mounts],
     )
     return msgspec.msgpack.encode(stored)
 
@@ -234,6 +238,7 @@ def decode(data: bytes, index_bytes: Callable[[bytes], bytes]) -> Snapshot:
         algorithm=s.algorithm,
         partial=s.partial,
         root_mode=s.root_mode,
+        mounts=frozenset(map(de, s.mounts)),
     )
 
 

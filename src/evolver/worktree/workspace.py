@@ -27,7 +27,7 @@ from evolver.errors import EXHAUSTED, EvolverError, NotRestoredError, PreflightE
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
-from evolver.worktree import refs
+from evolver.worktree import mounts, refs
 from evolver.worktree import snapshot as snapshots
 from evolver.worktree import verify as verifying
 from evolver.worktree.accept import Accepting, AcceptRefused
@@ -166,6 +166,7 @@ class Workspace:
             oversized=found.oversized,
             refs_left=tuple(r.name for r in moved if r.name in self._left),
             tree=found.tree,
+            mounts=tuple(mounts.differences(snapshot.mounts, mounts.inside(self._site.root))),
             **stat_of(self._bare_git(), snapshot.pre_ref, found),
         )
         crash_point("inspect.after")
@@ -380,6 +381,7 @@ class Workspace:
         differences += [f"{path}: cannot be read" for path in proof.unreadable]
         if site.root.stat().st_mode & 0o7777 != snapshot.root_mode:
             differences.append("the mode of the worktree's own folder differs")
+        differences += mounts.differences(snapshot.mounts, mounts.inside(site.root))
         if is_replaced(site, snapshot):
             differences.insert(0, ".git is not the one of the baseline")
         else:
