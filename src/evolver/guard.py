@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -35,17 +34,13 @@ SECRETS = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the predicates look at. `read_diff` is asked once, and only by those that need the text."""
+    """What the predicates look at. `diff` gives the unified diff in pieces, and is asked only by those that need the text."""
 
     attempt: Attempt
     section: GuardSection
     protected: tuple[str, ...]
     scope: str  # "." or a folder the attempt must stay in
-    read_diff: Callable[[], str]
-
-    @cached_property
-    def diff(self) -> str:
-        return self.read_diff()
+    diff: Callable[[], Iterable[str]]
 
     @property
     def committable(self) -> tuple[Change, ...]:
@@ -121,14 +116,15 @@ def deletes(evidence: Evidence) -> str | None:
 def binary(evidence: Evidence) -> str | None:
     if evidence.section.allow_binary:
         return None
-    hit = [name.removeprefix("b/") for name in re.findall(r"^Binary files .* and (.*) differ$", evidence.diff, re.MULTILINE)]
+    found = (re.match(r"Binary files .* and (.*) differ$", line) for line in evidence.diff() if line.startswith("Binary"))
+    hit = [match[1].removeprefix("b/") for match in found if match]
     return f"guard: binary files changed: {', '.join(hit[:5])}" if hit else None
 
 
 def secrets(evidence: Evidence) -> str | None:
     """The reason names file and pattern, never the secret."""
     patterns = [re.compile(p) for p in (*SECRETS, *evidence.section.secrets)]
-    for path, line in added_lines(evidence.diff):
+    for path, line in added_lines(evidence.diff()):
         for pattern in patterns:
             if pattern.search(line):
                 return f"guard: what looks like a secret was added to {path} (pattern {pattern.pattern[:40]})"
@@ -138,11 +134,18 @@ def secrets(evidence: Evidence) -> str | None:
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
-def added_lines(diff: str) -> Iterator[tuple[str, str]]:
-    """File and text of each added line. Hunks are counted: an added `++ x` looks like a file's header."""
-    path, old, new = "", 0, 0
-    for line in diff.split("\n"):
-        if old > 0 or new > 0:
+_OVERLAP = 512  # characters of a long line's earlier piece that are looked at again with the next: longer than any key
+
+
+def added_lines(pieces: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """File and text of each added line, or of a piece of it. Hunks are counted: an added `++ x` looks like a file's header."""
+    path, old, new, kind, before = "", 0, 0, "", ""
+    for piece in pieces:
+        line = piece.removesuffix("\n")
+        if before:  # the line goes on
+            if kind == "+":
+                yield path, before[-_OVERLAP:] + line
+        elif old > 0 or new > 0:
             kind = line[:1]
             if kind == "+":
                 yield path, line[1:]
@@ -151,7 +154,8 @@ def added_lines(diff: str) -> Iterator[tuple[str, str]]:
         elif line.startswith("+++ "):
             path = line[4:].rstrip("\t").removeprefix("b/")
         elif hunk := _HUNK.match(line):
-            old, new = int(hunk[1] or 1), int(hunk[2] or 1)
+            old, new, kind = int(hunk[1] or 1), int(hunk[2] or 1), ""
+        before = "" if piece.endswith("\n") else line
 
 
 PREDICATES: tuple[Callable[[Evidence], str | None], ...] = (

@@ -15,7 +15,7 @@ from evolver.changes.within import ChangesLogAt
 from evolver.context import RunContext
 from evolver.crash import crash_point
 from evolver.effects.outcome import Compensation
-from evolver.errors import LogError
+from evolver.errors import EvolverError, LogError
 from evolver.events.types import AlertControlChanged, AlertRefsLeft, IterationAccepting
 from evolver.feedback import Feedback, failure_hash
 from evolver.machine import IterationState, Phase, next_phase, outcome
@@ -30,7 +30,7 @@ from evolver.validating import Validation
 from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Restored
 from evolver.worktree.workspace import AcceptRefused
 
-DIFF_LIMIT = 8 << 20  # bytes of diff that guards look at
+UNDOING = frozenset({Phase.PRESERVE, Phase.COMPENSATE, Phase.RESTORE, Phase.VERIFY, Phase.HOLD})
 
 
 class Iteration:
@@ -49,6 +49,9 @@ class Iteration:
         self.tokens, self.cost = 0, Decimal(0)
         self.round = 0
         self.fault: LogError | None = None  # the stream broke; the attempt was undone all the same
+        self.trouble: EvolverError | OSError | None = None  # what kept the attempt from being judged
+        self.begun = False  # there is a baseline to go back to
+        self.changes_log: ChangesLogAt | None = None
         self.started = time.monotonic()
 
     def execute(self) -> tuple[IterationResult, Feedback]:
@@ -70,6 +73,8 @@ class Iteration:
                 state = perform.get(state.phase, self._undo)(state)
             except LogError as error:
                 state = self._without_trust(state, error)
+            except (EvolverError, OSError) as error:
+                state = self._in_trouble(state, error)
             if self.run.interrupts.signal is not None and state.interrupted is None and self.accepted is None:
                 state = state.but(interrupted=self.run.interrupts.signal)
                 if not state.failed:
@@ -90,6 +95,25 @@ class Iteration:
         verdict = Verdict(Judgement.FAIL, error.message, "stream")
         return state.but(phase=Phase.CODEGEN, verdict=verdict, repairs_left=0)
 
+    def _in_trouble(self, state: IterationState, error: EvolverError | OSError) -> IterationState:
+        """Git, the disk or a program of the user's failed where nothing can be judged any more: the attempt is undone like a
+        rejected one; when undoing itself is what fails, it is held for a person, with the lock that says so.
+
+        Raise the error when nothing was started yet, or when not even the lock can be written: the next run finishes it.
+        """
+        if not self.begun or self.accepted is not None or state.phase is Phase.HOLD:
+            raise error
+        reason = error.message if isinstance(error, EvolverError) else str(error)
+        judging = self.rejection is None and state.phase not in UNDOING
+        if judging and self.trouble is None:
+            self.trouble = error
+            verdict = Verdict(Judgement.FAIL, reason, str(state.phase))
+            return state.but(phase=Phase.CODEGEN, verdict=verdict, repairs_left=0)
+        if self.rejection is None:
+            self.rejection = self._rejection(state)
+        self.rejection.problem = reason
+        return state.but(phase=Phase.RESTORE, restored=False)
+
     # ------------------------------------------------------------ phases
 
     def _baseline(self, state: IterationState) -> IterationState:
@@ -98,6 +122,7 @@ class Iteration:
         self.changes_log = ChangesLogAt.of(self.run.loaded.definition, self.run.layout.root, look=True)
         digest = self.changes_log.before if self.changes_log is not None else None
         self.run.events.emit(telling.started(self.id, state.mode, self.baseline, digest), iteration=self.number)
+        self.begun = True
         crash_point("iteration.started")
         self.context = self._context()
         self.validation = Validation(
@@ -144,6 +169,9 @@ class Iteration:
         if self.attempt.refs_left:
             self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=self.attempt.refs_left), iteration=self.number)
         self.run.alert_pushed(self.id, self.number, self.attempt)
+        if self.attempt.unknown and not state.failed:
+            verdict = Verdict(Judgement.FAIL, f"the attempt cannot be read: {self.attempt.unknown}", "inspect")
+            state = state.but(verdict=verdict, repairs_left=0)
         return state.but(changed=self.attempt.changed, committable=self.attempt.committable)
 
     def _guard(self, state: IterationState) -> IterationState:
@@ -153,7 +181,7 @@ class Iteration:
             self.run.loaded.definition.guard,
             self.run.protected,
             self.run.loaded.definition.loop.scope,
-            lambda: workspace.diff(baseline, attempt, max_bytes=DIFF_LIMIT),
+            lambda: workspace.diff(baseline, attempt),
         )
         reason = guard.check(evidence)
         return state if reason is None else state.but(verdict=Verdict(Judgement.FAIL, reason, "guard"))
@@ -165,20 +193,25 @@ class Iteration:
         state = state.but(verdict=verdict or state.verdict, effects_failed=state.effects_failed or needs_person)
         declared = any(effect.when == when for effect in self.run.loaded.definition.effect)
         if verdict is None and declared and when == "before_validate":  # what a generator wrote is validated and committed
-            state = self._inspect(state)
+            state = self._guard(self._inspect(state))
         return state
 
     def _validate(self, state: IterationState) -> IterationState:
         verdict, survivors = self.validation.judge(self.attempt)
-        if self.validation.tree_changed:  # a formatter's work belongs to the attempt
+        state = state.but(verdict=verdict, survivors=state.survivors or survivors)
+        if self.validation.tree_changed:  # a formatter's work belongs to the attempt, and keeps to the same rules
             state = self._inspect(state)
+            state = state if state.failed else self._guard(state)
         crash_point("iteration.validated")
-        return state.but(verdict=verdict, survivors=state.survivors or survivors)
+        return state
 
     def _accept(self, state: IterationState) -> IterationState:
         definition = self.run.loaded.definition
         self._guard_control()
-        self.run.workspace.settle(self.baseline, self.attempt)
+        try:
+            self.run.workspace.settle(self.baseline, self.attempt)
+        except AcceptRefused as refused:
+            return state.but(verdict=Verdict(Judgement.FAIL, refused.reason, "accept"))
         self.run.events.emit(
             IterationAccepting(
                 from_="validated",
@@ -230,6 +263,9 @@ class Iteration:
     def _reject(self, state: IterationState) -> Rejection:
         # A validator may have planted something as well: nothing of git runs before it is compared again.
         self._guard_control()
+        return self._rejection(state)
+
+    def _rejection(self, state: IterationState) -> Rejection:
         rejected = state.failed or state.interrupted is not None or state.survivors
         return Rejection(
             layout=self.run.layout,

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import msgspec
+
 from evolver import history, requests, stop
 from evolver._version import __version__
 from evolver.changes.within import hide_changes_log
@@ -26,9 +28,11 @@ from evolver.guard import judge_hashes
 from evolver.iteration import Iteration
 from evolver.keeping import load_best, save_best, save_definition, sha256_text
 from evolver.land import Landed, Refused
-from evolver.model import Outcome, StepContext
+from evolver.machine import IterationState, Phase
+from evolver.model import Outcome, RollbackMode, StepContext
 from evolver.process import process_started
 from evolver.recovery import Recovered
+from evolver.rejecting import Rejection
 from evolver.requests import STOP_SIGNAL, StopWatch
 from evolver.resume_lock import write_atomic
 from evolver.score import better
@@ -67,6 +71,7 @@ class Run:
         self.state = RunState(started_ms=_now_ms(), now_ms=_now_ms())
         self.feedback = Feedback()
         self.fault: LogError | None = None
+        self.current: Iteration | None = None  # an error out of one that has begun leaves the rest to recovery
 
     def execute(self) -> RunReport:
         """Iterate until a condition holds. The stream has the end of it, whatever happens."""
@@ -80,7 +85,9 @@ class Run:
                 self._judge_baseline()
                 while (reason := self._reason_to_stop()) is None:
                     iteration = Iteration(self.context, self.state.iterations + 1, self.state, self.feedback)
+                    self.current = iteration
                     result, self.feedback = iteration.execute()
+                    self.current = None
                     if result.outcome is Outcome.ACCEPTED and iteration.changes_log is not None:
                         iteration.changes_log.retire()
                     self._take(result)
@@ -88,10 +95,14 @@ class Run:
                         self.fault = iteration.fault
                         raise iteration.fault
             except EvolverError as error:
-                if isinstance(error, LogError) and self.fault is None:
+                unended = self.current is not None and self.current.begun
+                if unended or (isinstance(error, LogError) and self.fault is None):
                     raise  # the iteration is not over: without `run.finished` the next run finishes it
-                self._finish(Stop("error", error.message), error.exit_code)
-                raise
+                code = ExitStatus.NOT_RESTORED if self._not_restored() else error.exit_code
+                self._finish(Stop("error", error.message), code)
+                if code is error.exit_code:
+                    raise
+                raise NotRestoredError(f"{error.message}; and the attempt could not be undone", self._vault_hint()) from error
             return self._landed(self._finish(reason, self._exit_code(reason)))
 
     def _landed(self, report: RunReport) -> RunReport:
@@ -175,17 +186,35 @@ class Run:
     def _drop_what_validators_left(self, survivors: bool) -> int:
         run = self.context
         attempt = run.workspace.inspect(self.baseline, run.workspace.guard_control(self.baseline))
-        if survivors or attempt.changed:
-            restored = run.workspace.restore(self.baseline, attempt)
-            verified = run.workspace.verify(self.baseline)
-            if survivors or not verified.equal:
-                left = ", ".join((*verified.differences, *restored.problems)[:5]) or "processes that cannot be killed"
-                raise NotRestoredError(
-                    f"the validators changed the baseline and it could not be put back: {left}",
-                    f"The baseline is kept in {run.layout.vault}; put the named paths right by hand.",
-                )
-            return restored.written + restored.deleted
-        return 0
+        if not survivors and not attempt.changed:
+            return 0
+        definition = run.loaded.definition
+        rejection = Rejection(
+            layout=run.layout,
+            workspace=run.workspace,
+            events=run.events,
+            rollback=msgspec.structs.replace(definition.rollback, keep_attempts=0),
+            mode=RollbackMode.HARD,
+            run_id=run.run_id,
+            number=0,
+            baseline=self.baseline,
+            attempt=attempt,
+            reason="the validators changed the baseline",
+            announce=False,
+            loop=run.loaded.name,
+            definition=run.loaded.digest,
+        )
+        phase = Phase.HOLD if survivors else Phase.PRESERVE
+        state = rejection.run(IterationState(mode=RollbackMode.HARD, phase=phase, survivors=survivors, changed=attempt.changed))
+        if not state.restored or not state.verified:
+            raise NotRestoredError(rejection.problem, self._vault_hint())
+        return rejection.restored.written + rejection.restored.deleted
+
+    def _vault_hint(self) -> str:
+        return f"The baseline is kept in {self.context.layout.vault}. Put the named paths right, then `evolver resume`."
+
+    def _not_restored(self) -> bool:
+        return self.state.last is not None and self.state.last.outcome is Outcome.ROLLBACK_FAILED
 
     # ------------------------------------------------------------ going on
 
@@ -219,7 +248,7 @@ class Run:
         if reason.name == "paused":
             run.events.emit(RunPaused(from_="running", to="paused", reason=reason.detail))
         clean = code not in (ExitStatus.HELD, ExitStatus.NOT_RESTORED) and (
-            state.last is None or state.last.outcome is not Outcome.HELD
+            state.last is None or state.last.outcome not in (Outcome.HELD, Outcome.ROLLBACK_FAILED)
         )
         run.events.emit(
             RunFinished(
@@ -250,7 +279,7 @@ class Run:
     def _exit_code(self, reason: Stop) -> ExitStatus:
         """4, 3 and the interrupts outrank 0 and 1; an interrupt that ends in a held tree tells the interrupt."""
         state = self.state
-        if state.last is not None and state.last.outcome is Outcome.ROLLBACK_FAILED:
+        if self._not_restored():
             return ExitStatus.NOT_RESTORED
         signal = self.context.interrupts.signal
         if signal not in (None, STOP_SIGNAL):

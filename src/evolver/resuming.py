@@ -137,7 +137,8 @@ class Resume:
             baseline=held.baseline,
             attempt=held.attempt,
             reason=lock.reason,
-            recovering=mode is RollbackMode.HARD and bool(held.drifted),
+            # What cannot be read cannot be kept aside either; a person said `hard` knowing that (the hold told).
+            recovering=mode is RollbackMode.HARD and bool(held.drifted) and not held.attempt.unknown,
             loop=lock.loop,
             definition=lock.definition,
             changes_log=ChangesLogAt.of(definition, self.layout.root, lock.changes_digest),

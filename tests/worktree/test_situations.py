@@ -92,7 +92,7 @@ def test_nothing_waits_for_what_an_agent_put_where_git_reads(case: dict[str, Any
         baseline = workspace.baseline("01900000-0000-7000-8000-000000000000/1")
         scene.sh(case["agent"], check=False)
         attempt = workspace.inspect(baseline, workspace.guard_control(baseline))
-        workspace.diff(baseline, attempt, max_bytes=1000)
+        list(workspace.diff(baseline, attempt))
         if preserve:
             kept = workspace.preserve(baseline, attempt, message="evolver 01900000-0000-7000-8000-000000000000/1: test")
             assert kept.stash is not None

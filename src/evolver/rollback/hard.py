@@ -14,7 +14,7 @@ class Hard:
 
     def preserve(self, workspace: Workspace, baseline: Baseline, attempt: Attempt, keeping: Keeping) -> Preserved:
         """Nothing, unless `keep_attempts` asks for bounded private refs."""
-        if not keeping.keep or not attempt.changed or attempt.oversized:
+        if not keeping.keep or not attempt.changed or attempt.oversized or attempt.unknown:
             return Preserved()
         workspace.keep_attempt(baseline, attempt, ref=keeping.ref, message=keeping.message)
         return Preserved(refs=(keeping.ref,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from typing import TypedDict
 
 from evolver.git import Git
@@ -80,16 +81,20 @@ def stat_of(git: Git, pre_ref: str, found: Inspection) -> Counts:
     return Counts(insertions=insertions, deletions=deletions, patch_id=digest.hexdigest()[:40])
 
 
-def unified_diff(git: Git, pre_ref: str, tree: str, max_bytes: int) -> str:
-    """Cut after `max_bytes`, with a line that says so."""
+PIECE = 1 << 20  # bytes of a line that are looked at together
+
+
+def diff_pieces(git: Git, pre_ref: str, tree: str) -> Iterator[str]:
+    """The unified diff, however large, in constant memory: lines with their newline; of a longer line than `PIECE` its pieces."""
     if not tree:
-        return ""
+        return
     args = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", pre_ref, tree)
     running = git.start(*args)  # GitPython ends the process when this object is dropped
     process = running.proc
-    data = process.stdout.read(max_bytes + 1)
-    process.stdout.close()
-    process.stderr.close()
-    process.wait()
-    text: str = data[:max_bytes].decode("utf-8", "replace")
-    return text + f"\n[cut after {max_bytes} bytes]\n" if len(data) > max_bytes else text
+    try:
+        while piece := process.stdout.readline(PIECE):
+            yield piece.decode("utf-8", "replace")
+    finally:
+        process.stdout.close()
+        process.stderr.close()
+        process.wait()

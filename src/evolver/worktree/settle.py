@@ -27,6 +27,7 @@ class Settled:
 
     put_right: tuple[str, ...]
     users: tuple[str, ...]
+    problems: tuple[str, ...] = ()  # what could not be put right
 
 
 def settle(site: Site, snapshot: Snapshot, found: Inspection, opaque: frozenset[str]) -> Settled:
@@ -41,11 +42,12 @@ def settle(site: Site, snapshot: Snapshot, found: Inspection, opaque: frozenset[
     ignored |= ignorerules.ignored_now(site.git, scan.tree, [p for p in added if p not in ignored])
     dropped = [p for p in added if p not in ignored and not _holds_ignored(p, ignored)]
     altered = [(p, before) for p, (before, _) in changed.items() if before is not None]
-    done = _remove(site, dropped) + _put_back(site, snapshot, found, altered)
+    put_back, problems = _put_back(site, snapshot, found, altered)
+    done = _remove(site, dropped) + put_back
     users = tuple(
         p for p, before in altered if not before.is_dir and p not in found.changed and snapshot.is_ignored(p)
     )
-    return Settled(tuple(sorted(os.fsencode(p).decode("utf-8", "backslashreplace") for p in done)), users)
+    return Settled(tuple(sorted(os.fsencode(p).decode("utf-8", "backslashreplace") for p in done)), users, problems)
 
 
 def _holds_ignored(path: str, ignored: set[str]) -> bool:
@@ -62,8 +64,11 @@ def _remove(site: Site, paths: list[str]) -> list[str]:
     return gone
 
 
-def _put_back(site: Site, snapshot: Snapshot, found: Inspection, altered: list[tuple[str, Entry]]) -> list[str]:
-    """What the attempt committed comes from its tree, what it did not touch from the baseline. An ignored file stays altered."""
+def _put_back(
+    site: Site, snapshot: Snapshot, found: Inspection, altered: list[tuple[str, Entry]]
+) -> tuple[list[str], tuple[str, ...]]:
+    """What was put back, and what could not be. What the attempt committed comes from its tree, what it did not touch from the
+    baseline. An ignored file stays altered."""
     from_tree: list[str] = []
     from_baseline: list[str] = []
     for path, _ in altered:
@@ -88,7 +93,10 @@ def _put_back(site: Site, snapshot: Snapshot, found: Inspection, altered: list[t
                 if before is not None and before.is_file:
                     folder, name = manifest.split(path)
                     os.chmod(name, before.mode & 0o7777, dir_fd=anchor.folder(folder))
+    problems: list[str] = []
     if from_baseline:
         with Anchor(site.root) as anchor, Source(site.vault, site.git) as source:
-            Converge(anchor, snapshot.work, source).run(from_baseline)
-    return from_tree + from_baseline
+            work = Converge(anchor, snapshot.work, source)
+            work.run(from_baseline)
+            problems = work.problems
+    return from_tree + from_baseline, tuple(problems)

@@ -69,13 +69,14 @@ class Attempt:
     insertions: int = 0
     deletions: int = 0
     oversized: str = ""  # why it is too large to be committed or kept aside; empty: it is not
+    unknown: str = ""  # why git or the disk would not tell what it changed; then nothing else here is complete
     mounts: tuple[str, ...] = ()  # what it mounted or unmounted in the worktree, in words
     patch_id: str = ""  # equal for equal committable changes
     tree: str = ""  # the tree a commit of the attempt would have
 
     @property
     def changed(self) -> bool:
-        inside = self.changes or self.refs or self.commits or self.index_changed or self.mounts
+        inside = self.unknown or self.changes or self.refs or self.commits or self.index_changed or self.mounts
         return bool(inside or self.control.changed or self.control.git_replaced)
 
 

@@ -16,14 +16,14 @@ Order of calls in one iteration (after quiesce nothing else may write to the tre
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from evolver import reserve
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
-from evolver.errors import EXHAUSTED, EvolverError, NotRestoredError, PreflightError
+from evolver.errors import EXHAUSTED, EvolverError, GitError, NotRestoredError, PreflightError
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
@@ -32,7 +32,7 @@ from evolver.worktree import snapshot as snapshots
 from evolver.worktree import verify as verifying
 from evolver.worktree.accept import Accepting, AcceptRefused
 from evolver.worktree.aside import Aside
-from evolver.worktree.attempt import commits_since, describe, head_and_stash, stat_of, unified_diff
+from evolver.worktree.attempt import commits_since, describe, diff_pieces, head_and_stash, stat_of
 from evolver.worktree.baseline import Taking
 from evolver.worktree.control import Guard, Guarded
 from evolver.worktree.gitwalk import walk_git
@@ -148,8 +148,16 @@ class Workspace:
 
     def inspect(self, baseline: Baseline, control: ControlReport) -> Attempt:
         """What changed since the baseline. Also seals it: the tree that a commit of the attempt would have is written
-        (`Attempt.tree`), so that what validators alter later can be told from the attempt."""
+        (`Attempt.tree`), so that what validators alter later can be told from the attempt. What git or the disk will not
+        tell is no exception but `Attempt.unknown`: such an attempt can be undone, never committed or kept aside."""
         snapshot, guarded = self._of(baseline), self._quiesced(baseline)
+        try:
+            return self._inspect(snapshot, guarded, control)
+        except (GitError, OSError) as error:
+            self._found = None
+            return Attempt(guarded.refs.commit, guarded.refs.branch, control=control, unknown=str(error))
+
+    def _inspect(self, snapshot: Snapshot, guarded: Guarded, control: ControlReport) -> Attempt:
         found = self._found = inspect(self._site, snapshot, guarded, self._opaque, self._their_exclude())
         moved = refs.changes(snapshot.refs, guarded.refs)
         commits, subjects = commits_since(self._site.git, snapshot.pre_ref, guarded.refs.commit)
@@ -172,9 +180,9 @@ class Workspace:
         crash_point("inspect.after")
         return attempt
 
-    def diff(self, baseline: Baseline, attempt: Attempt, *, max_bytes: int) -> str:
-        """Unified diff of the committable part, cut after `max_bytes` with a line that says so."""
-        return unified_diff(self._bare_git(), baseline.pre_ref, attempt.tree, max_bytes)
+    def diff(self, baseline: Baseline, attempt: Attempt) -> Iterator[str]:
+        """Unified diff of the committable part, a line at a time; a line of megabytes comes in pieces."""
+        return diff_pieces(self._bare_git(), baseline.pre_ref, attempt.tree)
 
     # ------------------------------------------------------------ rejected
 
@@ -256,9 +264,14 @@ class Workspace:
 
     def settle(self, baseline: Baseline, attempt: Attempt) -> tuple[str, ...]:
         """After the validators of a passing attempt: remove what they dropped (unless ignored), put back what they
-        altered. Returns the paths, as text. The attempt stays."""
+        altered. Returns the paths, as text. The attempt stays. Raise `AcceptRefused` when something cannot be put right."""
         snapshot, found = self._of(baseline), self._inspected(baseline, attempt)
-        settled = settle(self._site, snapshot, found, self._opaque)
+        try:
+            settled = settle(self._site, snapshot, found, self._opaque)
+        except (GitError, OSError) as error:
+            raise AcceptRefused(f"what the validators left could not be put right: {error}") from error
+        if settled.problems:
+            raise AcceptRefused(f"what the validators left could not be put right: {settled.problems[0]}")
         self._altered = settled.users
         crash_point("settle.after")
         return settled.put_right
@@ -354,9 +367,9 @@ class Workspace:
     def _inspected(self, baseline: Baseline, attempt: Attempt) -> Inspection:
         """The inspection this attempt came from; made again in a process that has none."""
         if self._found is None:
-            self.inspect(baseline, attempt.control)
+            attempt = self.inspect(baseline, attempt.control)
         if self._found is None:
-            raise NotRestoredError("the attempt could not be inspected", f"The baseline is in {self.layout.vault}.")
+            raise NotRestoredError(f"it cannot be read: {attempt.unknown}", f"The baseline is in {self.layout.vault}.")
         return self._found
 
     def _look_beside(self) -> None:
