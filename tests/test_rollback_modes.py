@@ -151,3 +151,12 @@ def test_anti_pattern_rolling_back_over_two_pre_refs(repo: Repo) -> None:
     assert len(commits) == 2
     assert repo.sh("git log --format=%H -2").split() == commits[::-1]
     assert repo.events("rollback.finished")[0]["data"]["pre_ref"] == commits[1]
+
+
+def test_stash_names_what_it_kept_of_an_attempt_that_left_nothing_to_commit(tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path / "r")
+    repo.sh("echo mine >notes.txt")
+    assert repo.run("echo theirs >notes.txt", "true", "--rollback", "stash", "--dirty", "keep").code == 1
+    (told,) = repo.events("iteration.no_change")
+    assert told["data"]["stash_ref"] == repo.sh("git rev-parse stash@{0}").strip()
+    assert (repo.root / "notes.txt").read_text() == "mine\n"

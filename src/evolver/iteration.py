@@ -27,7 +27,7 @@ from evolver.stop import IterationResult, RunState, cost_left
 from evolver.stop import budget as within
 from evolver.telling import NAMED
 from evolver.validating import Validation
-from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Restored
+from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Preserved, Restored
 from evolver.worktree.workspace import AcceptRefused
 
 UNDOING = frozenset({Phase.PRESERVE, Phase.COMPENSATE, Phase.RESTORE, Phase.VERIFY, Phase.HOLD})
@@ -337,8 +337,9 @@ class Iteration:
         return result, self.feedback.after(self.number, ended, verdict, output, stat)
 
     def _announce_no_change(self, state: IterationState) -> None:
-        done = self.rejection.restored if self.rejection is not None else Restored()
-        told = telling.no_change(
-            self.id, self.baseline, self.attempt, done.written + done.deleted, state.verified is not False, self._elapsed()
-        )
+        restored, preserved = Restored(), Preserved()
+        if self.rejection is not None:
+            restored, preserved = self.rejection.restored, self.rejection.preserved
+        verified = state.verified is not False
+        told = telling.no_change(self.id, self.baseline, self.attempt, restored, preserved, verified, self._elapsed())
         self.run.events.emit(told, iteration=self.number)

@@ -78,7 +78,6 @@ class Run:
         self.context.workspace.preflight(dirty=self.context.loaded.definition.loop.dirty)
         if self.context.effects is not None:
             self.context.effects.preflight()
-        requests.clear(self.context.home)
         with StopWatch(self.context.home, self.context.interrupts):
             self._begin()
             try:

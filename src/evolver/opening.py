@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from evolver import clone, rebasing, recovery, reserve
+from evolver import clone, rebasing, recovery, requests, reserve
 from evolver.carrying import carry
 from evolver.definition import RollbackSection
 from evolver.effects.runner import EffectRunner
@@ -56,6 +56,7 @@ def opened(
     """Lock the worktree, open its stream, finish a dead run. Raise `BusyError`, `HeldError`, `LogError`, `NotRestoredError`."""
     with ExitStack() as stack:
         stack.enter_context(run_lock(layout, note))
+        requests.clear(layout)  # at once: recovery may take long, and a `stop` asked for meanwhile is for us
         cloned = clone.find(layout, env)
         if cloned is not None:
             stack.enter_context(run_lock(cloned, note))

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from evolver.events.types import IterationAccepted, IterationInspected, IterationNoChange, IterationStarted
 from evolver.model import RollbackMode
-from evolver.worktree.values import Accepted, Attempt, Baseline
+from evolver.worktree.values import Accepted, Attempt, Baseline, Preserved, Restored
 
 NAMED = 100  # paths named in one event
 
@@ -77,7 +77,13 @@ def accepted(
 
 
 def no_change(
-    iteration_id: str, baseline: Baseline, attempt: Attempt, restored: int, verified: bool, elapsed_ms: int
+    iteration_id: str,
+    baseline: Baseline,
+    attempt: Attempt,
+    restored: Restored,
+    preserved: Preserved,
+    verified: bool,
+    elapsed_ms: int,
 ) -> IterationNoChange:
     return IterationNoChange(
         from_="inspected",
@@ -85,7 +91,9 @@ def no_change(
         iteration_id=iteration_id,
         pre_ref=baseline.pre_ref,
         reason="the attempt left nothing to commit" if attempt.changed else "the attempt changed nothing",
-        restored=restored,
+        restored=restored.written + restored.deleted,
         verified=verified,
+        stash_ref=preserved.stash,
+        attempt_ref=preserved.refs[0] if preserved.refs else None,
         duration_ms=elapsed_ms,
     )

@@ -178,6 +178,8 @@ class IterationNoChange(Transition, frozen=True, kw_only=True):
     reason: str
     restored: int = 0
     verified: bool = True
+    stash_ref: str | None = None  # what nothing would have committed is kept here (mode stash)
+    attempt_ref: str | None = None  # or here ([rollback] keep_attempts)
     duration_ms: int = 0
 
 
