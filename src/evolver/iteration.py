@@ -266,23 +266,13 @@ class Iteration:
         return self._rejection(state)
 
     def _rejection(self, state: IterationState) -> Rejection:
-        rejected = state.failed or state.interrupted is not None or state.survivors
-        return Rejection(
-            layout=self.run.layout,
-            workspace=self.run.workspace,
-            events=self.run.events,
-            rollback=self.run.loaded.definition.rollback,
-            mode=state.mode,
-            run_id=self.run.run_id,
-            number=self.number,
-            baseline=self.baseline,
-            attempt=self.attempt,
-            reason=state.verdict.reason if state.verdict is not None else "nothing committable changed",
-            announce=rejected,
-            loop=self.run.loaded.name,
-            definition=self.run.loaded.digest,
-            failed_step=state.verdict.step if state.verdict is not None else "",
-            compensate_effects=self.run.effects.compensate if self.run.effects is not None else None,
+        return Rejection.of(
+            self.run,
+            self.number,
+            self.baseline,
+            self.attempt,
+            state.verdict,
+            announce=state.failed or state.interrupted is not None or state.survivors,
             changes_log=self.changes_log,
             started=self.started,
         )

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-import msgspec
-
 from evolver import history, requests, stop
 from evolver._version import __version__
 from evolver.changes.within import hide_changes_log
@@ -29,7 +27,7 @@ from evolver.iteration import Iteration
 from evolver.keeping import load_best, save_best, save_definition, sha256_text
 from evolver.land import Landed, Refused
 from evolver.machine import IterationState, Phase
-from evolver.model import Outcome, RollbackMode, StepContext
+from evolver.model import Judgement, Outcome, RollbackMode, StepContext, Verdict
 from evolver.process import process_started
 from evolver.recovery import Recovered
 from evolver.rejecting import Rejection
@@ -187,22 +185,8 @@ class Run:
         attempt = run.workspace.inspect(self.baseline, run.workspace.guard_control(self.baseline))
         if not survivors and not attempt.changed:
             return 0
-        definition = run.loaded.definition
-        rejection = Rejection(
-            layout=run.layout,
-            workspace=run.workspace,
-            events=run.events,
-            rollback=msgspec.structs.replace(definition.rollback, keep_attempts=0),
-            mode=RollbackMode.HARD,
-            run_id=run.run_id,
-            number=0,
-            baseline=self.baseline,
-            attempt=attempt,
-            reason="the validators changed the baseline",
-            announce=False,
-            loop=run.loaded.name,
-            definition=run.loaded.digest,
-        )
+        verdict = Verdict(Judgement.FAIL, "the validators changed the baseline", "baseline")
+        rejection = Rejection.of(run, 0, self.baseline, attempt, verdict, mode=RollbackMode.HARD, announce=False)
         phase = Phase.HOLD if survivors else Phase.PRESERVE
         state = rejection.run(IterationState(mode=RollbackMode.HARD, phase=phase, survivors=survivors, changed=attempt.changed))
         if not state.restored or not state.verified:

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from evolver.changes.prepare import PreparedRollback
 from evolver.changes.within import ChangesLogAt
+from evolver.context import RunContext
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
 from evolver.effects.outcome import Compensation
@@ -21,7 +22,7 @@ from evolver.errors import EvolverError, ExitStatus, NotRestoredError
 from evolver.events.types import Emitter, RollbackFailed, RollbackFinished, RollbackSkipped, RollbackStarted, RunHeld
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase, next_phase
-from evolver.model import RollbackMode
+from evolver.model import RollbackMode, Verdict
 from evolver.resume_lock import ResumeLock
 from evolver.resume_lock import write as write_lock
 from evolver.rollback import STRATEGIES, Keeping
@@ -44,6 +45,12 @@ class _Facts(TypedDict):
     pre_ref: str
     post_ref: str | None
     reason: str
+
+
+class _More(TypedDict, total=False):
+    announce: bool
+    changes_log: ChangesLogAt | None
+    started: float
 
 
 @dataclass
@@ -76,6 +83,38 @@ class Rejection:
     _effects_left: tuple[str, ...] = ()
     _changes: PreparedRollback | None = None
     _report: dict[str, object] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        run: RunContext,
+        number: int,
+        baseline: Baseline,
+        attempt: Attempt,
+        verdict: Verdict | None,
+        *,
+        mode: RollbackMode | None = None,
+        **more: Unpack[_More],
+    ) -> Rejection:
+        """In a running loop. `verdict` None: nothing was judged, as there was nothing to commit."""
+        definition = run.loaded.definition
+        return cls(
+            layout=run.layout,
+            workspace=run.workspace,
+            events=run.events,
+            rollback=definition.rollback,
+            mode=mode or definition.rollback.mode,
+            run_id=run.run_id,
+            number=number,
+            baseline=baseline,
+            attempt=attempt,
+            reason=verdict.reason if verdict is not None else "nothing committable changed",
+            loop=run.loaded.name,
+            definition=run.loaded.digest,
+            failed_step=verdict.step if verdict is not None else "",
+            compensate_effects=run.effects.compensate if run.effects is not None else None,
+            **more,
+        )
 
     @property
     def iteration_id(self) -> str:
