@@ -123,3 +123,27 @@ def test_a_loop_by_name(repository: Path) -> None:
         '[loop]\nmax_iters = 1\n[codegen]\ncommand = "echo 1 > value"\n[[validator]]\nname = "v"\ncommand = "true"\n'
     )
     assert run(directory=repository).accepted == 1
+
+
+def test_a_callable_that_exits_is_a_failed_attempt(repository: Path) -> None:
+    def leave(context: StepContext) -> None:
+        count(context)
+        raise SystemExit(0)
+
+    result = run(Loop(codegen=leave, validators=["true"], max_iters=1), repository)
+    assert [i.outcome for i in result.iterations] == [Outcome.ROLLED_BACK]
+    assert clean(repository)
+
+
+def test_an_isolated_run_says_whether_its_commits_landed(repository: Path) -> None:
+    loop = Loop(codegen="echo z >z", validators=["true"], max_iters=1, options={"loop.isolation": "clone"})
+    result = run(loop, repository)
+    assert (result.accepted, result.landed, result.not_landed) == (1, True, "")
+    assert (repository / "z").exists()
+    (repository / "value").write_text("mine\n")  # in the way of what comes next
+    loop = Loop(codegen="echo z >value", validators=["true"], max_iters=1, options={"loop.isolation": "clone"})
+    result = run(loop, repository)
+    assert (result.accepted, result.landed) == (1, False)
+    assert result.not_landed
+    assert (repository / "value").read_text() == "mine\n"
+    assert run(Loop(codegen="true", validators=["true"], max_iters=1, options={"loop.dirty": "keep"}), repository).landed is None

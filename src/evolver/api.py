@@ -65,6 +65,8 @@ class Result:
     head: str | None
     iterations: tuple[Iteration, ...]
     best_score: str | None = None
+    landed: bool | None = None  # of an isolated run: whether the branch has its commits; None: there were none to land
+    not_landed: str = ""  # why not; `evolver land` tries again
 
     @property
     def accepted(self) -> int:
@@ -109,6 +111,9 @@ def run(
         ) as ready:
             report = ready.execute()
             path = ready.log.path
+    from evolver.land import Refused
+
+    refused = report.landed if isinstance(report.landed, Refused) else None
     return Result(
         run_id=report.run_id,
         exit_code=int(report.exit_code),
@@ -117,6 +122,8 @@ def run(
         head=report.head,
         iterations=_iterations(path, report.run_id),
         best_score=str(report.state.best) if report.state.best is not None else None,
+        landed=None if report.landed is None else refused is None,
+        not_landed=refused.reason if refused is not None else "",
     )
 
 
@@ -283,7 +290,7 @@ class _InProcess:
     def _guarded(self, call: Callable[[StepContext], StepResult], context: StepContext) -> StepResult:
         try:
             return call(context)
-        except Exception:  # noqa: BLE001 - foreign code: its exception is a verdict
+        except (Exception, SystemExit):  # noqa: BLE001 - foreign code: its exception is a verdict
             text = traceback.format_exc()
             log = context.log_dir / f"{self.name}.log"
             log.write_text(text, encoding="utf-8", errors="replace")
