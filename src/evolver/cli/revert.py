@@ -79,7 +79,7 @@ def _accepted(stream: Path, wanted: str) -> tuple[Accepted, str | None]:
         if _FULL.fullmatch(wanted) is None:
             raise
         return Accepted(wanted), None
-    if found.outcome != "accepted":
+    if not (found.stayed and found.commit):
         raise UsageError(
             f"iteration {found.iteration_id} was not accepted ({found.outcome.replace('_', ' ')}), so there is nothing to revert",
             "`evolver log` lists the iterations.",

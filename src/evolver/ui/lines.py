@@ -56,13 +56,13 @@ def recovery(found: Recovered | None) -> str:
 
 def closing(report: RunReport) -> list[str]:
     """How a run ended, and what a person can do next."""
-    state = report.state
-    detail = f": {words.one_line(report.stop.detail)}" if report.stop.detail else ""
+    state, stop = report.state, report.stop
+    counts = ((state.rolled_back, "rolled back"), (state.no_change, "without a change"), (state.held, "held"))
+    told = ", ".join([f"{state.accepted} accepted", *(f"{number} {word}" for number, word in counts if number)])
     score = f" Best score {state.best}." if state.best is not None else ""
-    out = [
-        f"{report.stop.name.replace('_', ' ')}{detail}. {words.plural(state.iterations, 'iteration')}: "
-        f"{state.accepted} accepted, {state.rolled_back} rolled back, {state.no_change} without a change.{score}"
-    ]
+    # Of a run that used up its iterations the number is told already.
+    why = f" ({words.one_line(stop.detail)})" if stop.detail and stop.name != "max_iterations" else ""
+    out = [f"{words.plural(state.iterations, 'iteration')}: {told}. Stopped: {stop.name.replace('_', ' ')}{why}.{score}"]
     if report.exit_code in (3, 4):
         out.append("A person is needed: look at `evolver status` and the worktree, then run `evolver resume`.")
     return out

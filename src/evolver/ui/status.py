@@ -15,7 +15,7 @@ from evolver.history import LastRun
 from evolver.layout import Layout
 from evolver.resume_lock import ResumeLock
 from evolver.settings import read as read_settings
-from evolver.ui.words import one_line
+from evolver.ui.words import decision, one_line
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +96,8 @@ def _lines(found: Status) -> list[str]:
             doing = one_line(last.step or last.iteration.phase)
             out.append(f"          now: {doing} of iteration {last.iteration.number}, last sign {last.last_time}")
         if last.exit_code is not None:
-            out.append(f"          ended: {one_line(last.reason)}, exit {last.exit_code}")
+            since = f"; {decision(last.resumed, last.resumed_by)}" if last.resumed else ""
+            out.append(f"          ended: {one_line(last.reason)}, exit {last.exit_code}{since}")
     if found.lock is not None:
         out.append(f"lock      {found.lock.iteration_id} since {found.lock.time}: {one_line(found.lock.reason)}")
     if found.clone is not None:
