@@ -104,7 +104,7 @@ def _answers(
         validate = tuple(part.strip() for part in text.split("; ") if part.strip())
     if not validate:
         raise UsageError(
-            "no validators found (looked for pytest, npm test, cargo test, go test, make check)",
+            "no validators found (looked for pytest, unittest, npm test, cargo test, go test, make check)",
             "Give --validate 'COMMAND': without one nothing tells a good attempt from a bad one.",
         )
     if budget is None:
