@@ -56,36 +56,39 @@ def rollback(
     """Undo what a changes log lists: files, commands, commits, artifacts."""
     from evolver.changes.rollback import rollback_changes
 
-    if not (yes or dry_run or sys.stdin.isatty()):
+    reverts = _reverts(log, root, loop, phase=phase, strict=strict, preview=dry_run)
+    if reverts is not None and not (yes or dry_run or sys.stdin.isatty()):
         raise UsageError("no terminal to ask on, and no --yes: nothing was done", "Look with --dry-run, then give --yes.")
-    reverts = _reverts(log, root, loop, preview=dry_run)
 
     def tell(report: ChangesReport) -> None:
         _print(report, as_json=as_json)
 
     report = rollback_changes(
         log,
-        confirm=None if yes else _ask,
+        confirm=None if yes else _ask if reverts is not None else lambda _: False,
         phase=phase,
         root=root,
         strict=strict,
         clean=clean,
         dry_run=dry_run,
-        reverts=reverts,
+        reverts=reverts or {},
         tell=tell,
     )
     raise typer.Exit(int(ExitStatus.ACCEPTED if report.success else ExitStatus.NOTHING_ACCEPTED))
 
 
-def _reverts(log: Path, root: Path | None, loop: str | None, *, preview: bool) -> Reverts:
-    """What the loop file adds to the registry. With `preview`, also says what would be done."""
+def _reverts(
+    log: Path, root: Path | None, loop: str | None, *, phase: str | None, strict: bool, preview: bool
+) -> Reverts | None:
+    """What the loop file adds to the registry; None for a log that will be refused: the rollback itself says why.
+    With `preview`, also says what would be done."""
     from evolver.changes.plan import steps
     from evolver.changes.reverts import named_reverts, own_reverts
     from evolver.changes.rollback import Opened, open_log
 
-    with open_log(log, root, phase=None, strict=False) as opened:
+    with open_log(log, root, phase=phase, strict=strict) as opened:
         if not isinstance(opened, Opened):
-            return {}  # the rollback itself says what is wrong with it
+            return None
         if loop is not None:
             reverts = named_reverts(loop, opened.repository.layout.root if opened.repository else opened.root.path)
         else:

@@ -81,6 +81,10 @@ def events(
         until=when(until, "--until"),
         status=status,
     )
+    if types or status or (since and until):
+        from evolver.cli.filters import check
+
+        check(stream.path, wanted)
     printer = _Printer(shape, cursor)
     try:
         with quiet_pipe():
