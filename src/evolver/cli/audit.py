@@ -17,11 +17,20 @@ from evolver.events import paths
 from evolver.events.verify import Anchor, Report, combine, head_anchors, verify
 from evolver.layout import Layout
 
+VERIFY_EPILOG = """Examples:
+  evolver audit verify              this worktree's stream
+  evolver audit verify copy.jsonl   a copy that was forwarded elsewhere
+"""
+KEYGEN_EPILOG = """Examples:
+  evolver audit keygen
+  evolver audit keygen ~/keys/audit
+"""
+
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Check the event stream, and sign it.")
-    group.command("verify")(verify_command)
-    group.command("keygen")(keygen)
+    group.command("verify", epilog=VERIFY_EPILOG)(verify_command)
+    group.command("keygen", epilog=KEYGEN_EPILOG)(keygen)
     app.add_typer(group, name="audit")
 
 
@@ -124,7 +133,7 @@ def keygen(
         ),
     ] = None,
 ) -> None:
-    """Make an SSH Ed25519 key that signs checkpoints of the stream ([audit] sign_key)."""
+    """Make a key that signs checkpoints of the stream. It is an SSH Ed25519 key, for [audit] sign_key."""
     from evolver.audit import make_key
 
     if path is None:

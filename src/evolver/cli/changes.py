@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from evolver.changes.reverts import Reverts
 
 ROLLBACK_EPILOG = """Examples:
-
   evolver changes rollback .bug-changes.json --phase bug-fixing
-
   evolver changes rollback .bug-changes.json --dry-run
-
   evolver changes rollback .bug-changes.json --yes --json
 """
 
@@ -30,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
     changes = typer.Typer(no_args_is_help=True, help="Undo what a changes log lists; write such a log.")
     changes.command("rollback", epilog=ROLLBACK_EPILOG)(rollback)
-    changes.command("commands")(commands)
+    changes.command("commands", epilog="Examples:\n  evolver changes commands\n  evolver changes commands --json\n")(commands)
     record.register(changes)
     app.add_typer(changes, name="changes")
 
@@ -53,7 +50,7 @@ def rollback(
         str | None, typer.Option("--loop", help="Loop whose [changes.revert] counts; the worktree's own.", show_default=False)
     ] = None,
 ) -> None:
-    """Undo what a changes log lists: files, commands, commits, artifacts."""
+    """Undo what a changes log lists. Files, commands, commits and artifacts."""
     from evolver.changes.rollback import rollback_changes
 
     reverts = _reverts(log, root, loop, phase=phase, strict=strict, preview=dry_run)
@@ -139,7 +136,7 @@ def commands(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON: command, argv, how, source.")] = False,
 ) -> None:
-    """Print which commands can be reverted, and the exact words that do it."""
+    """Print which commands can be reverted, and how. The exact words of each are told."""
     from evolver.changes.gitwork import Repository
     from evolver.changes.registry import table
     from evolver.changes.reverts import named_reverts, own_reverts

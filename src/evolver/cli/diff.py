@@ -9,9 +9,15 @@ import typer
 
 from evolver.cli.show import ITERATION
 
+EPILOG = """Examples:
+  evolver diff 3               as a patch
+  evolver diff last --stat     files and counts
+  evolver diff 3 | git apply   the same changes on the tree as it is now
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("diff")(diff)
+    app.command("diff", epilog=EPILOG)(diff)
 
 
 def diff(

@@ -29,9 +29,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
     blocks: bool = False  # a run would be refused
 
+EPILOG = """Examples:
+  evolver doctor
+  evolver doctor --json   each finding with what mends it
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor")(doctor)
+    app.command("doctor", epilog=EPILOG)(doctor)
 
 
 def doctor(

@@ -14,10 +14,14 @@ from evolver.ui.views import RUNNING, IterationView, RunView, StepView
 from evolver.ui.words import clock, one_line, plural, short, took
 
 NAMED = 8  # paths named before the rest is counted
+EPILOG = """Examples:
+  evolver explain     the last iteration
+  evolver explain 3   iteration 3 of the last run
+"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("explain")(explain)
+    app.command("explain", epilog=EPILOG)(explain)
 
 
 def explain(

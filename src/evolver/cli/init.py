@@ -15,10 +15,15 @@ from evolver.cli import complete, detect
 from evolver.errors import ExitStatus, PreflightError, UsageError
 
 GOAL = "Make the failing tests pass; where none fails, improve what is weakest"
+EPILOG = """Examples:
+  evolver init         asks four questions
+  evolver init --yes   takes what it finds in the project
+  evolver init --agent claude --goal 'Fix the tests' --validate 'make check'
+"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("init")(init)
+    app.command("init", epilog=EPILOG)(init)
 
 
 @dataclass(frozen=True, slots=True)

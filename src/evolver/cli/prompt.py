@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from evolver.ui.views import RunView
 
 EPILOG = """Examples:
-
   evolver prompt
-
   evolver prompt --last
-
   evolver prompt --prompt task.md | claude -p
 """
 

@@ -10,15 +10,21 @@ import typer
 
 from evolver.cli import complete
 
+EPILOG = """Examples:
+  evolver report -o report.html                 one page, for a browser
+  evolver report --md                           for a pull request
+  evolver report --md | gh pr comment 12 -F -
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("report")(report)
+    app.command("report", epilog=EPILOG)(report)
 
 
 def report(
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Where to (evolver-report.html); - is standard output.", show_default=False),
+        typer.Option("-o", "--output", metavar="FILE", help="Where to (evolver-report.html); - is standard output.", show_default=False),
     ] = None,
     markdown: Annotated[bool, typer.Option("--md", help="Markdown for a pull request, to standard output.")] = False,
     run: Annotated[

@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from evolver.resuming import Decision, Held, Resume
 
 EPILOG = """Examples:
-
-  evolver resume                      what differs, and the choices
-
-  evolver resume --dry-run            what rolling back would restore, delete and keep
-
-  evolver resume --rollback stash     put the baseline back, keep the attempt as a stash entry
-
+  evolver resume                    what differs, and the choices
+  evolver resume --dry-run          what rolling back would restore and delete
+  evolver resume --rollback stash   the baseline; the attempt as a stash entry
   evolver resume --keep --note 'fixed by hand'
 """
 SHOWN = 40
@@ -34,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def resume(
     keep: Annotated[bool, typer.Option("--keep", help="Vouch for the tree as it stands: commit it, or adopt HEAD.")] = False,
     rollback: Annotated[
-        str | None, typer.Option("--rollback", help="hard or stash: put the baseline back.", show_default=False)
+        str | None, typer.Option("--rollback", metavar="hard|stash", help="Put the baseline back; stash keeps the attempt aside.", show_default=False)
     ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; goes into the event stream.", show_default=False)] = "",
     go_on: Annotated[bool, typer.Option("--run", help="Start the same loop again afterwards.")] = False,

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 _FULL = re.compile(r"[0-9a-f-]{36}/[1-9][0-9]*")
 EPILOG = """Examples:
-
   evolver revert 3
-
   evolver revert last
 
 Not a rollback: the iteration was accepted, and what came after it stays.
