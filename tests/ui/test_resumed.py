@@ -104,3 +104,43 @@ def test_the_last_line_of_a_run_says_each_thing_once(tmp_path: Path) -> None:
     repo = Repo.make(tmp_path / "repo")
     last = repo.run("echo x >>src/a.py", "false", "--max-iters", "2", "--no-breaker").out.splitlines()[-1]
     assert last == "2 iterations: 0 accepted, 2 rolled back. Stopped: max iterations."
+
+
+def test_a_reason_is_told_once_a_run(tmp_path: Path) -> None:
+    """Of a held run, its iteration's line has it; the closing lines do not repeat it."""
+    repo = Repo.make(tmp_path / "repo")
+    out = repo.run("echo x >>src/a.py", "exit 7", "--rollback", "none").out
+    assert "1 iteration: 0 accepted, 1 held. Stopped: held." in out.splitlines()
+    assert repo.evolver("log").out.count("exit 7") == 1
+
+
+def test_an_attempt_that_stop_ended_is_interrupted_everywhere(tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path / "repo")
+    run = repo.start("run", "--max-iters", "2", "--codegen", "sleep 60", "--validate", "true")
+    repo.wait_for(lambda: any(event["iteration"] for event in repo.events("step.running")))
+    log = repo.evolver("log").out
+    assert "last sign" in log  # it has not ended: how long it took is not known
+    assert repo.evolver("stop", "--wait").code == 0
+    out = run.communicate(timeout=60)[0].decode()
+    assert "1 iteration: 0 accepted, 1 interrupted. Stopped: stopped" in out
+    log = repo.evolver("log").out
+    assert "~ interrupted" in log
+    assert "last sign" not in log
+    assert "1 attempt undone" in repo.evolver("report", "--md").out
+
+
+def test_before_the_first_run_every_view_says_so(tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path / "repo")
+    assert "none yet" in repo.evolver("status").out
+    assert "evolver init" in repo.evolver("events").err
+    verified = repo.evolver("audit", "verify")
+    assert verified.code == 9
+    assert len(verified.out.splitlines()) == 1, verified.out
+    assert "no such file" in verified.out
+
+
+def test_a_reverted_commit_is_marked_in_the_report(tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path / "repo")
+    repo.run("echo x >>src/a.py", "true")
+    assert repo.evolver("revert", "1").code == 0
+    assert f"reverted by {repo.head()[:10]}" in repo.evolver("report", "--md").out

@@ -114,8 +114,11 @@ def _ref_anchor(layout: Layout, path: Path) -> list[Anchor]:
 def tell(report: Report) -> list[str]:
     """The report in plain sentences."""
     words = {"intact": "intact", "broken": "BROKEN", "unknown": "cannot tell"}
-    out = [f"{words[report.status]}: {report.events} events in {report.segments} segments, anchors {report.anchors}"]
     bad = report.first_bad
+    if report.status == "unknown" and bad is not None and bad.kind.startswith("unreadable"):  # nothing the notes could be about
+        return [f"{words[report.status]}: {bad.file}: {bad.kind}"]
+    segments = "1 segment" if report.segments == 1 else f"{report.segments} segments"
+    out = [f"{words[report.status]}: {report.events} events in {segments}, anchors {report.anchors}"]
     if bad is not None:
         where = f"{bad.file}:{bad.line}" if bad.line else bad.file or "the event stream"
         expected = f" (sequence {bad.sequence})" if bad.sequence is not None else ""

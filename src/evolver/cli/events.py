@@ -88,6 +88,9 @@ def events(
         until=when(until, "--until"),
         status=status,
     )
+    if not follow and not stream.path.exists():
+        print("no event stream yet; `evolver run` starts a loop, `evolver init` sets one up", file=sys.stderr)
+        return
     if types or status or (since and until):
         from evolver.cli.filters import check
 

@@ -142,7 +142,12 @@ def _quoted(text: str) -> str:
 
 
 def _name(command: str, number: int) -> str:
-    word = re.sub(r"[^\w.+-]+", " ", command.split("/")[-1]).strip()[:30]
+    module = re.search(r"\s-m\s+([\w.]+)", command)
+    if module is not None:
+        return module[1]
+    word = re.sub(r"[^\w.+-]+", " ", command.split("/")[-1]).strip()
+    if len(word) > 30:  # at a word's end
+        word = word[:30].rpartition(" ")[0] or word[:30]
     return word or f"validate-{number}"
 
 

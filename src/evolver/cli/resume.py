@@ -132,13 +132,18 @@ def _show(held: Held) -> None:
 def _show_plan(held: Held) -> None:
     print(f"rolling back iteration {held.lock.iteration_id} to {held.lock.pre_ref} would")
     for verb, paths in (("restore", held.restores()), ("delete", held.deletes())):
+        if not paths:
+            continue
         print(f"{verb} {len(paths)}:")
         _list("  ", list(paths), most=10**9)
     refs = [f"{r.name} -> {r.old or 'deleted'}" for r in held.attempt.refs]
     if held.effects:
         print(f"revert {len(held.effects)} effects:")
         _list("  ", list(held.effects), most=10**9)
-    print(f"move {len(refs)} refs:")
+    if not (held.restores() or held.deletes() or refs or held.effects):
+        print("put the index and git's own files back")
+    if refs:
+        print(f"move {len(refs)} {'ref' if len(refs) == 1 else 'refs'}:")
     _list("  ", refs, most=10**9)
     print(
         "and keep everything else as it is"

@@ -76,9 +76,11 @@ def _restored(it: IterationView) -> list[str]:
         left = [words.one_line(path) for path in it.leftovers[:NAMED]]
         return ["NOT restored; what still differs:", *left, f"the baseline is kept in {it.vault}"]
     by = " after a crash, by recovery" if it.recovered else ""
+    if not it.rollback_ref and not (it.restored or it.removed or it.refs):
+        return [f"nothing had to be{by}; {'verified equal to the baseline' if it.verified else 'not verified'}"]
     counts = f"{it.restored} written, {it.removed} removed, {it.refs} refs moved back"
     proof = "verified equal to the baseline" if it.verified else "not verified"
-    out = [f"by {it.rollback_ref or 'nothing: there was nothing to undo'}{by}: {counts}; {proof}"]
+    out = [f"by {it.rollback_ref or 'evolver'}{by}: {counts}; {proof}"]
     if it.left:
         out.append(f"never part of it: {', '.join(words.one_line(path) for path in it.left[:NAMED])}")
     return out

@@ -49,7 +49,8 @@ def title(run: RunView) -> str:
 
 def closing(run: RunView) -> str:
     """How a run ended, in one line."""
-    parts = [words.verdicts(run), f"in {words.took(run.duration_ms)}"]
+    over = bool(run.finished or run.recovered)
+    parts = [words.verdicts(run), f"in {words.took(run.duration_ms)}" if over else f"last sign {words.clock(run.last_at)}"]
     if run.best:
         parts.append(f"best score {run.best}")
     if run.tokens:
@@ -57,8 +58,7 @@ def closing(run: RunView) -> str:
     if run.cost:
         parts.append(words.money(run.cost))
     if run.finished:
-        detail = f" ({words.one_line(run.detail)})" if run.detail else ""
-        parts.append(f"stopped: {run.reason}{detail}, exit {run.exit_code}")
+        parts.append(f"stopped: {words.stopped(run)}, exit {run.exit_code}")
         if run.resumed:
             parts.append(words.decision(run.resumed, run.resumed_by))
     elif run.recovered:

@@ -198,7 +198,7 @@ def _iteration_event(iteration: IterationView, event: ev.Event, time: str) -> It
             return replace(iteration, reason=event.reason, post_ref=event.post_ref, closing_at=iteration.seen_at)
         case ev.RollbackFinished():
             held = iteration.outcome in ("held", "rollback_failed")  # then it is a person's `resume --rollback`, later
-            interrupted = not held and (event.to == "interrupted" or event.reason.startswith("interrupted"))
+            interrupted = not held and (event.reason.startswith("interrupted") or event.reason.endswith(": interrupted"))
             return replace(
                 iteration, outcome="interrupted" if interrupted else "rolled_back", reason=event.reason, verified=event.verified, left=event.left,
                 rollback_ref=event.rollback_ref, stash_ref=event.stash_ref, attempt_ref=event.attempt_ref,

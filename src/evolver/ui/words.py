@@ -146,6 +146,12 @@ def decided(iteration: IterationView) -> str:
     return decision(iteration.resumed, iteration.resumed_by) + said
 
 
+def stopped(run: RunView) -> str:
+    """The stop condition, with its detail unless the last iteration's line gives the same reason."""
+    told = run.iterations[-1].reason if run.iterations else ""
+    return run.reason + (f" ({one_line(run.detail, 200)})" if run.detail not in ("", told) else "")
+
+
 def verdicts(run: RunView) -> str:
     """`3 accepted, 16 rolled back, 1 no change`."""
     counts = ((outcome, run.count(outcome)) for outcome in GLYPHS if outcome != RUNNING)
