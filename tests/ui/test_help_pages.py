@@ -62,6 +62,12 @@ def test_usage_tells_what_must_be_given() -> None:
     assert "evolver audit verify [OPTIONS] [FILE]...\n" in evolver("audit", "verify", "--help")
 
 
+def test_an_error_calls_an_argument_what_the_usage_does() -> None:
+    done = subprocess.run([sys.executable, "-m", "evolver", "compare", "1"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "Missing argument 'SECOND'" in done.stderr
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_topic_in_a_pipe_is_plain_text(topic: str) -> None:
     text = evolver("help", topic)

@@ -144,3 +144,10 @@ def test_a_reverted_commit_is_marked_in_the_report(tmp_path: Path) -> None:
     repo.run("echo x >>src/a.py", "true")
     assert repo.evolver("revert", "1").code == 0
     assert f"reverted by {repo.head()[:10]}" in repo.evolver("report", "--md").out
+
+
+@pytest.mark.parametrize("isolation", ["inplace", "clone"])
+def test_the_report_repeats_the_command_that_ran(isolation: str, tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path / "repo")
+    assert repo.run("echo x >>src/a.py", "true", "--isolation", isolation).code == 0
+    assert "evolver run --codegen 'echo x >>src/a.py' --validate true --max-iters 1" in repo.evolver("report", "--md").out

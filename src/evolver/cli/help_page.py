@@ -78,6 +78,11 @@ def _write_epilog(epilog: str | None, formatter: Any) -> None:
 class Command(TyperCommand):
     """A command whose help page is ours."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in filter(_is_argument, self.params):  # so that errors call it what the usage does
+            parameter.metavar = value_name(parameter)
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["[OPTIONS]", *(_usage(parameter) for parameter in self.get_params(ctx) if _is_argument(parameter))]
 

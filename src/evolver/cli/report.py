@@ -35,6 +35,7 @@ def report(
     """Write a page about a run, or Markdown for a pull request. Outcomes, scores, cost, failures by cause, commits, the chain."""
     from datetime import datetime
 
+    from evolver import clone
     from evolver._version import __version__
     from evolver.cli import pick
     from evolver.cli.audit import check
@@ -50,6 +51,9 @@ def report(
     layout = stream.layout
     objects = Objects.of(layout) if layout is not None else None
 
+    # An isolated run keeps its definition where it works.
+    places = [place for place in (layout, clone.find(layout) if layout is not None else None) if place is not None]
+
     def failing_output(iteration: IterationView) -> str:
         step = iteration.failing_step
         return output_tail(step.log) if step is not None else ""
@@ -60,7 +64,7 @@ def report(
     chain = model.Chain(verified.status == "intact", f"{words[verified.status]}, {verified.events:,} events{bad}")
     made = model.build(
         found,
-        stored_definition(layout, found.definition_hash) if layout is not None else None,
+        next((known for place in places if (known := stored_definition(place, found.definition_hash)) is not None), None),
         chain,
         show=objects.show if objects is not None else lambda name: None,
         output_of=failing_output,

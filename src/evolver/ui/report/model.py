@@ -96,6 +96,8 @@ def commits(run: RunView, show: Callable[[str], tuple[str, str] | None]) -> tupl
 
 def reproduce(run: RunView, definition: LoopDefinition | None) -> tuple[str, ...]:
     """Commands that run the same loop on the same commit, in a worktree of its own."""
+    if run.loop in ("", "command-line") and definition is None:
+        return (f"git worktree add --detach ../evolver-{run.run_id[:8]} {run.pre_ref}", "# the command that ran is not kept any more")
     folder = f"../evolver-{run.run_id[:8]}"
     command = ["evolver", "run"]
     if run.loop and run.loop != "command-line":
@@ -103,6 +105,9 @@ def reproduce(run: RunView, definition: LoopDefinition | None) -> tuple[str, ...
     elif definition is not None:
         if isinstance(definition.codegen.command, str):
             command += ["--codegen", definition.codegen.command]
+        elif definition.codegen.agent:
+            command += ["--agent", definition.codegen.agent]
+            command += ["--prompt", definition.codegen.prompt] if definition.codegen.prompt else []
         for validator in definition.validator:
             if isinstance(validator.command, str):
                 command += ["--validate", validator.command]
