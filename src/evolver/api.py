@@ -266,9 +266,9 @@ def _iterations(path: Path, run_id: str) -> tuple[Iteration, ...]:
 
     found = Timeline(read(path, run=run_id)).run(run_id)
     return tuple(
-        Iteration(i.number, Outcome(i.outcome), i.reason, i.commit, i.duration_ms)
+        Iteration(i.number, Outcome(i.judged), i.reason, i.commit, i.duration_ms)
         for i in (found.iterations if found is not None else ())
-        if i.outcome in tuple(Outcome)
+        if i.judged in tuple(Outcome)
     )
 
 

@@ -46,6 +46,8 @@ class Facts(msgspec.Struct, frozen=True):
     validators_hash: str = ""
     changes_digest: str | None = None
     isolation: str = "inplace"
+    action: str = ""
+    by: str = ""
 
 
 _FACTS = msgspec.json.Decoder(Facts)
@@ -100,6 +102,8 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     step: str = ""  # the step that runs now, of an active run
     best_score: str | None = None
     isolation: str = "inplace"
+    resumed: str = ""  # what a person decided about a held run: kept, rolled_back, unchanged
+    resumed_by: str = ""
 
 
 _ENDS = {
@@ -115,7 +119,6 @@ def last_run(backwards: Iterable[Envelope]) -> LastRun | None:
     """The newest run, from envelopes read from the end of the stream to its `run.started`."""
     events: list[Envelope] = []
     run_id: str | None = None
-    resumed = False
     for envelope in backwards:
         if run_id is None:
             if envelope.runid is None:
@@ -123,22 +126,22 @@ def last_run(backwards: Iterable[Envelope]) -> LastRun | None:
             run_id = envelope.runid
         if envelope.runid == run_id:
             events.append(envelope)
-            resumed = resumed or envelope.name == "run.resumed"
             if envelope.name == "run.started":
                 break
     if run_id is None or not events or events[-1].name != "run.started":
         return None
     events.reverse()
-    return _fold(events, resumed)
+    return _fold(events)
 
 
-def _fold(events: list[Envelope], resumed: bool) -> LastRun:
+def _fold(events: list[Envelope]) -> LastRun:
     first = facts(events[0])
     children: dict[str, tuple[int, str]] = {}
     counts: dict[str, int] = {}
     current: OpenIteration | None = None
     state: Liveness = "open"
     exit_code, reason, step, best = None, "", "", None
+    resumed, resumed_by = "", ""
     number = 0
     for envelope in events[1:]:
         name, fact = envelope.name, facts(envelope)
@@ -167,7 +170,7 @@ def _fold(events: list[Envelope], resumed: bool) -> LastRun:
             case "run.recovered":
                 state, reason, children = ("held" if state == "held" else "finished"), "recovered", {}
             case "run.resumed":
-                state = "finished"
+                state, resumed, resumed_by = "finished", fact.action, fact.by
             case _:
                 pass
         if name in _ENDS and current is not None:
@@ -204,6 +207,8 @@ def _fold(events: list[Envelope], resumed: bool) -> LastRun:
         step=step,
         best_score=best,
         isolation=first.isolation,
+        resumed=resumed,
+        resumed_by=resumed_by,
     )
 
 

@@ -25,6 +25,16 @@ def test_no_terminal_and_no_yes_refuses(plain: Place) -> None:
     assert snapshot(plain.root) == before
 
 
+def test_what_is_wrong_with_the_log_comes_before_what_is_wrong_with_the_terminal(plain: Place) -> None:
+    plain.write("torn.json", "{")
+    good = plain.log(files_created=["made"], phase="one")
+    for log, said in (("nope.json", "not found at nope.json"), ("torn.json", "Invalid JSON"), (good, "one")):
+        done = plain.evolver("changes", "rollback", log, "--phase", "two")
+        assert done.code == 1, done
+        assert said in done.err
+        assert "terminal" not in done.err
+
+
 def test_the_question_is_not_on_standard_output(plain: Place) -> None:
     _, out, shown = answer(plain, ("changes", "rollback", refactoring(plain), "--json"), b"no\n")
     assert QUESTION in shown and "(yes/no)" not in out

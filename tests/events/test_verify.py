@@ -179,7 +179,7 @@ def test_bad_input_is_named_by_file_and_line_never_a_traceback(log: Path, name: 
 
 def test_an_intact_log_exits_0_and_says_what_that_does_not_prove(log: Path) -> None:
     done = evolver("audit", "verify", str(log), cwd=log.parent)
-    assert done.returncode == 0 and b"intact: 200 events in 1 segments, anchors consistent" in done.stdout
+    assert done.returncode == 0 and b"intact: 200 events in 1 segment, anchors consistent" in done.stdout
     assert b"same user" in done.stdout and b"signature" in done.stdout
 
 

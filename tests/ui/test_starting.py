@@ -253,7 +253,10 @@ def test_help_topics() -> None:
     listed = evolver("help", cwd=Path("/"))
     for topic in ("modes", "resume", "events", "exit-codes", "loops"):
         assert topic in listed
-        assert evolver("help", topic, cwd=Path("/")).startswith("# ")
+        text = evolver("help", topic, cwd=Path("/"))
+        assert text.splitlines()[1] == "=" * len(text.splitlines()[0])
+        assert not {"`", "**", "| ---"} & {part for part in ("`", "**", "| ---") if part in text}
+        assert max(map(len, text.splitlines())) <= 80
     assert "There is help on" in evolver("help", "nosuch", cwd=Path("/"), code=2)
 
 

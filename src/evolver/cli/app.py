@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from evolver.cli.help_page import Command, Group
+
 # Command to the module that registers it. Only the one that was asked for is imported: start-up time is a feature.
 COMMANDS = MappingProxyType(
     {
@@ -38,6 +40,14 @@ COMMANDS = MappingProxyType(
     }
 )
 
+EPILOG = """Examples:
+  evolver demo            see it work, without a model
+  evolver init            set a loop up in your project
+  evolver doctor          what would stop a run here
+  evolver run             start the loop
+  evolver help            what else there is to read about
+"""
+
 
 def _version(value: bool) -> None:
     if value:
@@ -51,11 +61,13 @@ def build(command: str | None = None) -> typer.Typer:
     """The application: with `command` alone when that is one of ours, else whole."""
     app = typer.Typer(
         name="evolver",
+        cls=Group,
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help="Let a coding agent work alone in a git repository: every attempt is committed, or undone exactly and provably.",
+        epilog=EPILOG,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
@@ -72,4 +84,15 @@ def build(command: str | None = None) -> typer.Typer:
         name = f"evolver.cli.{topic}"
         if find_spec(name) is not None:
             import_module(name).register(app)
+    _lay_out(app)
     return app
+
+
+def _lay_out(app: typer.Typer) -> None:
+    """Help pages of our own for every command below."""
+    for command in app.registered_commands:
+        command.cls = Command
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            group.cls = Group
+            _lay_out(group.typer_instance)

@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 FOLDER = typer.Option("-C", help="Work in this folder's worktree.", show_default=False)
 WHICH = typer.Argument(help="RUN_ID/N, N of the newest run with kept attempts, `last`, or a commit id.", show_default=False)
 EPILOG = """Examples:
-
   evolver attempts list
-
   evolver attempts show last
-
   evolver attempts apply 3
 
 Attempts are kept by --rollback stash (entries of `git stash list`), by [rollback] keep_attempts = N (private refs), and by
@@ -31,11 +28,13 @@ recovery after a crash.
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Failed attempts that were kept: list, show, bring back, forget.", epilog=EPILOG)
-    group.command("list")(list_attempts)
-    group.command("show")(show_attempt)
-    group.command("apply")(apply_attempt)
-    group.command("drop")(drop_attempts)
+    group = typer.Typer(
+        no_args_is_help=True, help="Failed attempts that were kept: list, show, bring back, forget.", epilog=EPILOG
+    )
+    group.command("list", epilog="Examples:\n  evolver attempts list\n  evolver attempts list --json\n")(list_attempts)
+    group.command("show", epilog="Examples:\n  evolver attempts show last\n")(show_attempt)
+    group.command("apply", epilog="Examples:\n  evolver attempts apply 3\n")(apply_attempt)
+    group.command("drop", epilog="Examples:\n  evolver attempts drop 3 5\n")(drop_attempts)
     app.add_typer(group, name="attempts")
 
 
@@ -90,7 +89,7 @@ def show_attempt(which: Annotated[str, WHICH], directory: Annotated[Path, FOLDER
 
 
 def apply_attempt(which: Annotated[str, WHICH], directory: Annotated[Path, FOLDER] = Path()) -> None:
-    """Bring a kept attempt back into the worktree (files and index; HEAD stays)."""
+    """Bring a kept attempt back into the worktree. Files and index; HEAD stays."""
     from evolver.attempts import apply, find, repository
     from evolver.definition import RollbackSection
     from evolver.layout import locate
@@ -109,7 +108,9 @@ def apply_attempt(which: Annotated[str, WHICH], directory: Annotated[Path, FOLDE
         for path in done.replaced[:20]:
             typer.echo(f"  git show {done.replaced_ref}:{_text(path)}")
     if attempt.post_ref and attempt.post_ref != attempt.pre_ref:
-        typer.echo(f"what the agent had committed is staged; its own commits: git log {attempt.pre_ref[:12]}..{attempt.post_ref[:12]}")
+        typer.echo(
+            f"what the agent had committed is staged; its own commits: git log {attempt.pre_ref[:12]}..{attempt.post_ref[:12]}"
+        )
 
 
 def drop_attempts(

@@ -17,11 +17,20 @@ from evolver.events import paths
 from evolver.events.verify import Anchor, Report, combine, head_anchors, verify
 from evolver.layout import Layout
 
+VERIFY_EPILOG = """Examples:
+  evolver audit verify              this worktree's stream
+  evolver audit verify copy.jsonl   a copy that was forwarded elsewhere
+"""
+KEYGEN_EPILOG = """Examples:
+  evolver audit keygen
+  evolver audit keygen ~/keys/audit
+"""
+
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Check the event stream, and sign it.")
-    group.command("verify")(verify_command)
-    group.command("keygen")(keygen)
+    group.command("verify", epilog=VERIFY_EPILOG)(verify_command)
+    group.command("keygen", epilog=KEYGEN_EPILOG)(keygen)
     app.add_typer(group, name="audit")
 
 
@@ -105,8 +114,11 @@ def _ref_anchor(layout: Layout, path: Path) -> list[Anchor]:
 def tell(report: Report) -> list[str]:
     """The report in plain sentences."""
     words = {"intact": "intact", "broken": "BROKEN", "unknown": "cannot tell"}
-    out = [f"{words[report.status]}: {report.events} events in {report.segments} segments, anchors {report.anchors}"]
     bad = report.first_bad
+    if report.status == "unknown" and bad is not None and bad.kind.startswith("unreadable"):  # nothing the notes could be about
+        return [f"{words[report.status]}: {bad.file}: {bad.kind}"]
+    segments = "1 segment" if report.segments == 1 else f"{report.segments} segments"
+    out = [f"{words[report.status]}: {report.events} events in {segments}, anchors {report.anchors}"]
     if bad is not None:
         where = f"{bad.file}:{bad.line}" if bad.line else bad.file or "the event stream"
         expected = f" (sequence {bad.sequence})" if bad.sequence is not None else ""
@@ -124,7 +136,7 @@ def keygen(
         ),
     ] = None,
 ) -> None:
-    """Make an SSH Ed25519 key that signs checkpoints of the stream ([audit] sign_key)."""
+    """Make a key that signs checkpoints of the stream. It is an SSH Ed25519 key, for [audit] sign_key."""
     from evolver.audit import make_key
 
     if path is None:

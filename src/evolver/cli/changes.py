@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from evolver.changes.reverts import Reverts
 
 ROLLBACK_EPILOG = """Examples:
-
   evolver changes rollback .bug-changes.json --phase bug-fixing
-
   evolver changes rollback .bug-changes.json --dry-run
-
   evolver changes rollback .bug-changes.json --yes --json
 """
 
@@ -30,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
     changes = typer.Typer(no_args_is_help=True, help="Undo what a changes log lists; write such a log.")
     changes.command("rollback", epilog=ROLLBACK_EPILOG)(rollback)
-    changes.command("commands")(commands)
+    changes.command("commands", epilog="Examples:\n  evolver changes commands\n  evolver changes commands --json\n")(commands)
     record.register(changes)
     app.add_typer(changes, name="changes")
 
@@ -53,39 +50,42 @@ def rollback(
         str | None, typer.Option("--loop", help="Loop whose [changes.revert] counts; the worktree's own.", show_default=False)
     ] = None,
 ) -> None:
-    """Undo what a changes log lists: files, commands, commits, artifacts."""
+    """Undo what a changes log lists. Files, commands, commits and artifacts."""
     from evolver.changes.rollback import rollback_changes
 
-    if not (yes or dry_run or sys.stdin.isatty()):
+    reverts = _reverts(log, root, loop, phase=phase, strict=strict, preview=dry_run)
+    if reverts is not None and not (yes or dry_run or sys.stdin.isatty()):
         raise UsageError("no terminal to ask on, and no --yes: nothing was done", "Look with --dry-run, then give --yes.")
-    reverts = _reverts(log, root, loop, preview=dry_run)
 
     def tell(report: ChangesReport) -> None:
         _print(report, as_json=as_json)
 
     report = rollback_changes(
         log,
-        confirm=None if yes else _ask,
+        confirm=None if yes else _ask if reverts is not None else lambda _: False,
         phase=phase,
         root=root,
         strict=strict,
         clean=clean,
         dry_run=dry_run,
-        reverts=reverts,
+        reverts=reverts or {},
         tell=tell,
     )
     raise typer.Exit(int(ExitStatus.ACCEPTED if report.success else ExitStatus.NOTHING_ACCEPTED))
 
 
-def _reverts(log: Path, root: Path | None, loop: str | None, *, preview: bool) -> Reverts:
-    """What the loop file adds to the registry. With `preview`, also says what would be done."""
+def _reverts(
+    log: Path, root: Path | None, loop: str | None, *, phase: str | None, strict: bool, preview: bool
+) -> Reverts | None:
+    """What the loop file adds to the registry; None for a log that will be refused: the rollback itself says why.
+    With `preview`, also says what would be done."""
     from evolver.changes.plan import steps
     from evolver.changes.reverts import named_reverts, own_reverts
     from evolver.changes.rollback import Opened, open_log
 
-    with open_log(log, root, phase=None, strict=False) as opened:
+    with open_log(log, root, phase=phase, strict=strict) as opened:
         if not isinstance(opened, Opened):
-            return {}  # the rollback itself says what is wrong with it
+            return None
         if loop is not None:
             reverts = named_reverts(loop, opened.repository.layout.root if opened.repository else opened.root.path)
         else:
@@ -136,7 +136,7 @@ def commands(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON: command, argv, how, source.")] = False,
 ) -> None:
-    """Print which commands can be reverted, and the exact words that do it."""
+    """Print which commands can be reverted, and how. The exact words of each are told."""
     from evolver.changes.gitwork import Repository
     from evolver.changes.registry import table
     from evolver.changes.reverts import named_reverts, own_reverts

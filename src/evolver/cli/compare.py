@@ -9,9 +9,14 @@ import typer
 
 from evolver.cli import complete
 
+EPILOG = """Examples:
+  evolver compare 3 7
+  evolver compare 7 last
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("compare")(compare)
+    app.command("compare", epilog=EPILOG)(compare)
 
 
 def compare(

@@ -14,11 +14,19 @@ from evolver.errors import ExitStatus
 from evolver.layout import Layout
 
 WAIT_STEP_S = 0.1
+PAUSE_EPILOG = """Examples:
+  evolver pause          returns at once
+  evolver pause --wait   returns when the loop has ended
+"""
+STOP_EPILOG = """Examples:
+  evolver stop
+  evolver stop --wait   returns when everything is put back
+"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("pause")(pause)
-    app.command("stop")(stop)
+    app.command("pause", epilog=PAUSE_EPILOG)(pause)
+    app.command("stop", epilog=STOP_EPILOG)(stop)
 
 
 def pause(

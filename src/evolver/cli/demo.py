@@ -11,15 +11,20 @@ from typing import Annotated
 
 import typer
 
+EPILOG = """Examples:
+  evolver demo                in a temporary folder
+  evolver demo --quiet demo   in ./demo, only the table at the end
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("demo")(demo)
+    app.command("demo", epilog=EPILOG)(demo)
 
 
 def demo(
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="An empty or new folder; a temporary one if left out.", show_default=False),
+        typer.Argument(metavar="DIR", help="An empty or new folder; a temporary one if left out.", show_default=False),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table at the end.")] = False,
 ) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,25 +38,53 @@ def python_of(root: Path) -> str:
     return "python" if shutil.which("python") else "python3"
 
 
-def _pytest(root: Path) -> Found | None:
-    try:
-        project = tomllib.loads(_text(root / "pyproject.toml"))
-    except tomllib.TOMLDecodeError:
-        project = {}
-    tool = project.get("tool")
-    configured = (
-        (isinstance(tool, dict) and "pytest" in tool)
-        or (root / "pytest.ini").is_file()
-        or (root / "conftest.py").is_file()
-        or re.search(r"^\[(tool:)?pytest\]", _text(root / "setup.cfg") + _text(root / "tox.ini"), re.M)
+_PYTEST_STYLE = re.compile(r"^\s*(import|from) pytest\b|^(async )?def test_|^class Test\w*(\(\))?:", re.M)
+_UNITTEST = re.compile(r"^\s*(import|from) unittest\b", re.M)
+_REQUIREMENTS = ("pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "noxfile.py", "Pipfile", "uv.lock", "poetry.lock")
+_IGNORED = ("__pycache__/", ".venv/")
+_READ = 200  # test files that are looked into
+
+
+def _python(root: Path) -> Found | None:
+    """pytest where anything speaks of it, or nothing of unittest; a project with test cases only is run by unittest."""
+    tests = _test_files(root)
+    asked_for = (
+        any((root / name).is_file() for name in ("pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py"))
+        or any(re.search(r"(?<![\w-])pytest\b", _text(root / name)) for name in _REQUIREMENTS)
+        or any(re.search(r"^pytest\b", _text(path), re.M) for path in root.glob("*requirements*.txt"))
+        or any(re.search(r"^pytest\b", _text(path), re.M) for path in root.glob("requirements/*.txt"))
     )
-    written = any(
-        True for folder in (root, root / "tests", root / "test") if folder.is_dir() for _ in folder.glob("test_*.py")
-    ) or any((root / "tests").glob("*/test_*.py"))
-    if not (configured or written):
+    texts = [_text(path) for path in tests[:_READ]]
+    cases = any(map(_UNITTEST.search, texts)) and not any(map(_PYTEST_STYLE.search, texts))
+    if cases and not asked_for:
+        return Found("unittest", _unittest(root, tests), _IGNORED)
+    if not (asked_for or any(path.name.startswith("test_") for path in tests)):
         return None
-    ignore = ("__pycache__/", ".pytest_cache/", ".venv/")
-    return Found("pytest", f"{python_of(root)} -m pytest -q -x", ignore)
+    return Found("pytest", f"{python_of(root)} -m pytest -q -x", (*_IGNORED, ".pytest_cache/"))
+
+
+def _test_files(root: Path) -> list[Path]:
+    folders = (root, root / "tests", root / "test")
+    return [p for f in folders for p in sorted(f.glob("test*.py"))] + [
+        p for f in folders[1:] for p in sorted(f.glob("*/test*.py"))
+    ]
+
+
+def _unittest(root: Path, tests: list[Path]) -> str:
+    """Discovery enters packages only, so every folder of tests that no package leads to is a start of its own."""
+    starts: dict[Path, None] = {}
+    for path in tests:
+        start = path.parent
+        while start != root and (start / "__init__.py").is_file():
+            start = start.parent
+        starts[start] = None
+    python = python_of(root)
+    return " && ".join(
+        f"{python} -m unittest discover -q -s {shlex.quote(str(start.relative_to(root)))}"
+        if start != root
+        else f"{python} -m unittest -q"
+        for start in starts
+    )
 
 
 def _npm(root: Path) -> Found | None:
@@ -89,7 +117,7 @@ def _make(root: Path) -> Found | None:
     return None
 
 
-DETECTORS: tuple[Callable[[Path], Found | None], ...] = (_pytest, _npm, _cargo, _go, _make)
+DETECTORS: tuple[Callable[[Path], Found | None], ...] = (_python, _npm, _cargo, _go, _make)
 
 
 def validators(root: Path) -> tuple[Found, ...]:

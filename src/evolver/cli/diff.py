@@ -9,9 +9,15 @@ import typer
 
 from evolver.cli.show import ITERATION
 
+EPILOG = """Examples:
+  evolver diff 3               as a patch
+  evolver diff last --stat     files and counts
+  evolver diff 3 | git apply   the same changes on the tree as it is now
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("diff")(diff)
+    app.command("diff", epilog=EPILOG)(diff)
 
 
 def diff(
@@ -39,7 +45,11 @@ def diff(
         reason = f"it is still in the worktree: git diff {found.pre_ref[:10]}"
     elif found.outcome == "no_change":
         reason = "it changed nothing"
-    elif found.outcome == "accepted":
+    elif found.outcome == "put_back":
+        reason = "a person had undone it before `evolver resume`"
+    elif found.stayed and found.commit is None:
+        reason = "nothing had to be committed when it was kept"
+    elif found.stayed:
         reason = f"commit {found.commit} is no longer in this repository"
     else:
         reason = "it was discarded; keep attempts with --rollback stash or [rollback] keep_attempts"

@@ -29,9 +29,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
     blocks: bool = False  # a run would be refused
 
+EPILOG = """Examples:
+  evolver doctor
+  evolver doctor --json   each finding with what mends it
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor")(doctor)
+    app.command("doctor", epilog=EPILOG)(doctor)
 
 
 def doctor(
@@ -128,6 +133,7 @@ def _preflight(layout: Layout) -> Iterator[Finding]:
 
 def _loop(layout: Layout) -> Iterator[Finding]:
     """The loop that `evolver run` would take, its agent and its validators."""
+    from evolver.cli.tools import lack_of
     from evolver.planning import plan
     from evolver.prompt import prompt_for
     from evolver.sandbox import for_loop
@@ -151,11 +157,13 @@ def _loop(layout: Layout) -> Iterator[Finding]:
     if not definition.validator:
         fix = "add a [[validator]] to the loop file"
         yield Finding(check="validators", ok=False, text="none: every attempt would be accepted", fix=fix)
+    folder = layout.root / definition.loop.scope
+    # What an attempt left may include the Python that the command names.
+    probe = resume_lock.read(layout) is None and not lock.is_held(layout)
     for validator in definition.validator:
-        missing = _missing(validator.command, layout.root)
-        if missing:
-            fix = f"install {missing}, or change the command"
-            yield Finding(check=f"validator {validator.name}", ok=False, text=f"{missing}: not found", fix=fix)
+        lack = lack_of(validator.command, folder, validator.env, probe=probe)
+        if lack is not None:
+            yield Finding(check=f"validator {validator.name}", ok=False, text=lack.text, fix=lack.fix)
         else:
             yield Finding(
                 check=f"validator {validator.name}", ok=True, text=_shown(validator.command) or str(validator.callable)
@@ -193,26 +201,6 @@ def _agent(name: str | None, own: object) -> Iterator[Finding]:
 
 def _shown(command: str | tuple[str, ...] | None) -> str:
     return command if isinstance(command, str) else shlex.join(command or ())
-
-
-def _missing(command: str | tuple[str, ...] | None, root: Path) -> str:
-    """The program a command starts with, when it is not there. What only a shell can tell is passed over."""
-    if isinstance(command, str):
-        try:
-            words = shlex.split(command)
-        except ValueError:
-            return ""
-        if set(command) & set("$`|&;<>()"):
-            return ""
-        words = [word for word in words if "=" not in word.split("/")[0]] or [""]
-    else:
-        words = list(command or ("",))
-    program = words[0]
-    if not program:
-        return ""
-    if "/" in program:
-        return "" if os.access(root / program, os.X_OK) else program
-    return "" if shutil.which(program) else program
 
 
 def _disk(layout: Layout) -> Iterator[Finding]:

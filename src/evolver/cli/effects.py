@@ -18,15 +18,11 @@ if TYPE_CHECKING:
     from evolver.planning import Plan
 
 LIST_EPILOG = """Examples:
-
-  evolver effects list                every action there is
-
-  evolver effects list deploy         and the effects of loop `deploy`, with their approval
+  evolver effects list          every action there is
+  evolver effects list deploy   and the effects of loop `deploy`
 """
 APPROVE_EPILOG = """Examples:
-
-  evolver effects approve             the effects of the worktree's own loop
-
+  evolver effects approve   the effects of the worktree's own loop
   evolver effects approve deploy --effect migrate
 """
 FOOTNOTE = "rollback yes: evolver reverts the action by itself when it fails, or when its iteration is rejected later. no: it never does."
@@ -74,7 +70,7 @@ def list_(
     directory: Where = Path("."),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Every action and whether it is reverted; with a loop, its effects and their approval."""
+    """List every action and whether it is reverted. With a loop, its effects and their approval."""
     actions = _actions()
     effects = _effects_of(loop, directory)
     if as_json:
@@ -164,7 +160,7 @@ def approve(
     ] = None,
     directory: Where = Path("."),
 ) -> None:
-    """Approve a loop's risky effects exactly as they stand now; any change of one asks again."""
+    """Approve a loop's risky effects as they stand now. Any change of one asks again."""
     from evolver.planning import plan
 
     if os.environ.get("EVOLVER_RUN_ID"):

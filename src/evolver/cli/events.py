@@ -17,11 +17,18 @@ from evolver.durations import Duration
 from evolver.errors import UsageError
 from evolver.events.reader import Cursor, Filter, Record, records
 
+EPILOG = """Examples:
+  evolver events -f                               as it happens
+  evolver events --run last                       the last run only
+  evolver events --type 'rollback.*' --since 8h   every rollback of the night
+  evolver events --status alert -o json           what a person must see
+"""
+
 
 def register(app: typer.Typer) -> None:
     from evolver.cli import audit, explain
 
-    app.command("events")(events)
+    app.command("events", epilog=EPILOG)(events)
     audit.register(app)
     explain.register(app)
 
@@ -56,15 +63,15 @@ def events(
     since: Annotated[
         str | None, typer.Option("--since", help="From then on: 2h, or a date and time.", show_default=False)
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Up to then.", show_default=False)] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to then.", show_default=False)] = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="Where a transition leads, a judgement, or a severity.", show_default=False)
+        str | None, typer.Option("--status", metavar="WORD", help="Where a transition leads, a judgement, or a severity.", show_default=False)
     ] = None,
     after: Annotated[
         str | None, typer.Option("--after", help="From this cursor on; prints the next one to stderr.", show_default=False)
     ] = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="json or text; text on a terminal.", show_default=False)
+        str | None, typer.Option("-o", "--output", metavar="json|text", help="How it is written; text on a terminal, else json.", show_default=False)
     ] = None,
     directory: Annotated[Path, typer.Option("-C", help="Look at this folder's worktree.", show_default=False)] = Path(),
 ) -> None:
@@ -81,6 +88,13 @@ def events(
         until=when(until, "--until"),
         status=status,
     )
+    if not follow and not stream.path.exists():
+        print("no event stream yet; `evolver run` starts a loop, `evolver init` sets one up", file=sys.stderr)
+        return
+    if types or status or (since and until):
+        from evolver.cli.filters import check
+
+        check(stream.path, wanted)
     printer = _Printer(shape, cursor)
     try:
         with quiet_pipe():

@@ -14,10 +14,14 @@ from evolver.ui.views import RUNNING, IterationView, RunView, StepView
 from evolver.ui.words import clock, one_line, plural, short, took
 
 NAMED = 8  # paths named before the rest is counted
+EPILOG = """Examples:
+  evolver explain     the last iteration
+  evolver explain 3   iteration 3 of the last run
+"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("explain")(explain)
+    app.command("explain", epilog=EPILOG)(explain)
 
 
 def explain(
@@ -98,7 +102,17 @@ def _ending(it: IterationView) -> list[str]:
         case "no_change":
             return [f"It counts as no change: {one_line(it.reason)}."]
         case "rolled_back" | "interrupted":
-            return [_undone(it), *_kept(it), _proof(it)]
+            return [*_decided(it), _undone(it), *_kept(it), _proof(it)]
+        case "kept":
+            what = f"as commit {short(it.commit)}" if it.commit else "as it was: nothing had to be committed"
+            later = [f"Later it was reverted by commit {short(it.reverted_by)}."] if it.reverted_by else []
+            return [f"It was rejected: {one_line(it.reason)}.", *_decided(it), f"It was kept {what}.", *later]
+        case "put_back":
+            return [
+                f"It was rejected: {one_line(it.reason)}.",
+                *_decided(it),
+                "The tree had been made equal to the baseline by hand by then.",
+            ]
         case "held":
             return [
                 f"It was rejected: {one_line(it.reason)}.",
@@ -112,6 +126,15 @@ def _ending(it: IterationView) -> list[str]:
                 f"What still differs: {left}. The baseline is kept in {it.vault}; a person has to finish by hand.",
             ]
     return ["Its end is not in the stream: the run is going on, or was killed and not recovered yet."]
+
+
+def _decided(it: IterationView) -> list[str]:
+    """What a person did about an iteration that was held; nothing when it was not."""
+    if not it.resumed:
+        return []
+    person = f" ({one_line(it.resumed_by)})" if it.resumed_by else ""
+    note = f' The note says: "{one_line(it.note)}".' if it.note else ""
+    return [f"The loop stopped and held it, until a person{person} ran `evolver resume`.{note}"]
 
 
 def _undone(it: IterationView) -> str:

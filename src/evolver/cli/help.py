@@ -15,9 +15,14 @@ def _topics(incomplete: str) -> list[str]:
 
     return [name for name in names() if name.startswith(incomplete)]
 
+EPILOG = """Examples:
+  evolver help   what there is help on
+  evolver help exit-codes
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("help")(help_)
+    app.command("help", epilog=EPILOG)(help_)
 
 
 def help_(
@@ -36,7 +41,9 @@ def help_(
     if wanted not in names():
         raise UsageError(f"no help on {topic!r}", f"There is help on {', '.join(names())}; commands have --help.")
     if not sys.stdout.isatty():
-        sys.stdout.write(text(wanted))
+        from evolver.ui.plain_markdown import plain_markdown
+
+        sys.stdout.write(plain_markdown(text(wanted)))
         return
     from rich.markdown import Markdown
 

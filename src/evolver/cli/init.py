@@ -15,10 +15,15 @@ from evolver.cli import complete, detect
 from evolver.errors import ExitStatus, PreflightError, UsageError
 
 GOAL = "Make the failing tests pass; where none fails, improve what is weakest"
+EPILOG = """Examples:
+  evolver init         asks four questions
+  evolver init --yes   takes what it finds in the project
+  evolver init --agent claude --goal 'Fix the tests' --validate 'make check'
+"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("init")(init)
+    app.command("init", epilog=EPILOG)(init)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ def _answers(
         validate = tuple(part.strip() for part in text.split("; ") if part.strip())
     if not validate:
         raise UsageError(
-            "no validators found (looked for pytest, npm test, cargo test, go test, make check)",
+            "no validators found (looked for pytest, unittest, npm test, cargo test, go test, make check)",
             "Give --validate 'COMMAND': without one nothing tells a good attempt from a bad one.",
         )
     if budget is None:
@@ -137,7 +142,12 @@ def _quoted(text: str) -> str:
 
 
 def _name(command: str, number: int) -> str:
-    word = re.sub(r"[^\w.+-]+", " ", command.split("/")[-1]).strip()[:30]
+    module = re.search(r"\s-m\s+([\w.]+)", command)
+    if module is not None:
+        return module[1]
+    word = re.sub(r"[^\w.+-]+", " ", command.split("/")[-1]).strip()
+    if len(word) > 30:  # at a word's end
+        word = word[:30].rpartition(" ")[0] or word[:30]
     return word or f"validate-{number}"
 
 

@@ -16,12 +16,9 @@ if TYPE_CHECKING:
     from evolver.land import Landed, Refused
 
 EPILOG = """Examples:
-
-  evolver land                fast-forward your branch to what the last isolated run made
-
-  evolver land --squash       the same, as one commit
-
-  evolver land --rebase       your branch went on: rebase the work in the clone, validate it again, land it
+  evolver land            fast-forward your branch to what the last run made
+  evolver land --squash   the same, as one commit
+  evolver land --rebase   your branch went on: rebase, validate again, land
 """
 
 

@@ -10,9 +10,15 @@ import typer
 
 from evolver.cli import complete
 
+EPILOG = """Examples:
+  evolver log                the last run
+  evolver log --all          every run, oldest first
+  evolver log --run 019f3a   the run whose id starts so
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("log")(log)
+    app.command("log", epilog=EPILOG)(log)
 
 
 def log(

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from evolver.ui.views import RunView
 
 EPILOG = """Examples:
-
   evolver prompt
-
   evolver prompt --last
-
   evolver prompt --prompt task.md | claude -p
 """
 
@@ -72,13 +69,13 @@ def _learned(values: Values, run: RunView) -> Values:
 
     told = Feedback()
     for iteration in run.iterations:
-        if iteration.outcome not in tuple(Outcome):
+        if iteration.judged not in tuple(Outcome):
             continue
         step = iteration.failing_step
         stat = f"{iteration.paths_total or len(iteration.paths)} paths, +{iteration.insertions} -{iteration.deletions}"
         verdict = Verdict(Judgement.FAIL, iteration.reason, step.name if step is not None else "")
         output = output_tail(step.log) if step is not None else ""
-        told = told.after(iteration.number, Outcome(iteration.outcome), verdict, output, stat)
+        told = told.after(iteration.number, Outcome(iteration.judged), verdict, output, stat)
     accepted = [i for i in run.iterations if i.outcome == Outcome.ACCEPTED]
     return replace(
         values,

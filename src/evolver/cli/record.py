@@ -16,30 +16,30 @@ Root = Annotated[
 ]
 Log = Annotated[str | None, typer.Option("--log", help="The log's name in the root; found when not given.", show_default=False)]
 EPILOG = """Examples:
-
   evolver changes record start --phase bug-fixing
-
   evolver changes record modified src/app.ts      (before it is changed)
-
   evolver changes record created src/new.ts
-
   evolver changes record command -- pnpm install
-
   evolver changes record commit HEAD
-
   evolver changes record finish
 """
 
 
 def register(app: typer.Typer) -> None:
     record = typer.Typer(no_args_is_help=True, epilog=EPILOG, help="Write a changes log, one entry a call.")
-    record.command("start")(start)
-    record.command("modified")(modified)
-    record.command("created")(created)
-    record.command("command", context_settings={"ignore_unknown_options": True})(command)
-    record.command("commit")(commit)
-    record.command("artifact")(artifact)
-    record.command("finish")(finish)
+    record.command("start", epilog="Examples:\n  evolver changes record start --phase bug-fixing\n")(start)
+    record.command("modified", epilog="Examples:\n  evolver changes record modified src/app.ts\n")(modified)
+    record.command("created", epilog="Examples:\n  evolver changes record created src/new.ts\n")(created)
+    record.command(
+        "command",
+        epilog="Examples:\n  evolver changes record command -- pnpm install\n",
+        context_settings={"ignore_unknown_options": True},
+    )(command)
+    record.command("commit", epilog="Examples:\n  evolver changes record commit HEAD\n")(commit)
+    record.command("artifact", epilog="Examples:\n  evolver changes record artifact plan.md\n")(artifact)
+    record.command("finish", epilog="Examples:\n  evolver changes record finish\n  evolver changes record finish --discard\n")(
+        finish
+    )
     app.add_typer(record, name="record")
 
 

@@ -10,15 +10,21 @@ import typer
 
 from evolver.cli import complete
 
+EPILOG = """Examples:
+  evolver report -o report.html                 one page, for a browser
+  evolver report --md                           for a pull request
+  evolver report --md | gh pr comment 12 -F -
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("report")(report)
+    app.command("report", epilog=EPILOG)(report)
 
 
 def report(
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Where to (evolver-report.html); - is standard output.", show_default=False),
+        typer.Option("-o", "--output", metavar="FILE", help="Where to (evolver-report.html); - is standard output.", show_default=False),
     ] = None,
     markdown: Annotated[bool, typer.Option("--md", help="Markdown for a pull request, to standard output.")] = False,
     run: Annotated[
@@ -29,6 +35,7 @@ def report(
     """Write a page about a run, or Markdown for a pull request. Outcomes, scores, cost, failures by cause, commits, the chain."""
     from datetime import datetime
 
+    from evolver import clone
     from evolver._version import __version__
     from evolver.cli import pick
     from evolver.cli.audit import check
@@ -44,6 +51,9 @@ def report(
     layout = stream.layout
     objects = Objects.of(layout) if layout is not None else None
 
+    # An isolated run keeps its definition where it works.
+    places = [place for place in (layout, clone.find(layout) if layout is not None else None) if place is not None]
+
     def failing_output(iteration: IterationView) -> str:
         step = iteration.failing_step
         return output_tail(step.log) if step is not None else ""
@@ -54,7 +64,7 @@ def report(
     chain = model.Chain(verified.status == "intact", f"{words[verified.status]}, {verified.events:,} events{bad}")
     made = model.build(
         found,
-        stored_definition(layout, found.definition_hash) if layout is not None else None,
+        next((known for place in places if (known := stored_definition(place, found.definition_hash)) is not None), None),
         chain,
         show=objects.show if objects is not None else lambda name: None,
         output_of=failing_output,

@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from evolver.resuming import Decision, Held, Resume
 
 EPILOG = """Examples:
-
-  evolver resume                      what differs, and the choices
-
-  evolver resume --dry-run            what rolling back would restore, delete and keep
-
-  evolver resume --rollback stash     put the baseline back, keep the attempt as a stash entry
-
+  evolver resume                    what differs, and the choices
+  evolver resume --dry-run          what rolling back would restore and delete
+  evolver resume --rollback stash   the baseline; the attempt as a stash entry
   evolver resume --keep --note 'fixed by hand'
 """
 SHOWN = 40
@@ -34,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def resume(
     keep: Annotated[bool, typer.Option("--keep", help="Vouch for the tree as it stands: commit it, or adopt HEAD.")] = False,
     rollback: Annotated[
-        str | None, typer.Option("--rollback", help="hard or stash: put the baseline back.", show_default=False)
+        str | None, typer.Option("--rollback", metavar="hard|stash", help="Put the baseline back; stash keeps the attempt aside.", show_default=False)
     ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; goes into the event stream.", show_default=False)] = "",
     go_on: Annotated[bool, typer.Option("--run", help="Start the same loop again afterwards.")] = False,
@@ -136,13 +132,18 @@ def _show(held: Held) -> None:
 def _show_plan(held: Held) -> None:
     print(f"rolling back iteration {held.lock.iteration_id} to {held.lock.pre_ref} would")
     for verb, paths in (("restore", held.restores()), ("delete", held.deletes())):
+        if not paths:
+            continue
         print(f"{verb} {len(paths)}:")
         _list("  ", list(paths), most=10**9)
     refs = [f"{r.name} -> {r.old or 'deleted'}" for r in held.attempt.refs]
     if held.effects:
         print(f"revert {len(held.effects)} effects:")
         _list("  ", list(held.effects), most=10**9)
-    print(f"move {len(refs)} refs:")
+    if not (held.restores() or held.deletes() or refs or held.effects):
+        print("put the index and git's own files back")
+    if refs:
+        print(f"move {len(refs)} {'ref' if len(refs) == 1 else 'refs'}:")
     _list("  ", refs, most=10**9)
     print(
         "and keep everything else as it is"

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 _FULL = re.compile(r"[0-9a-f-]{36}/[1-9][0-9]*")
 EPILOG = """Examples:
-
   evolver revert 3
-
   evolver revert last
 
 Not a rollback: the iteration was accepted, and what came after it stays.
@@ -79,7 +77,7 @@ def _accepted(stream: Path, wanted: str) -> tuple[Accepted, str | None]:
         if _FULL.fullmatch(wanted) is None:
             raise
         return Accepted(wanted), None
-    if found.outcome != "accepted":
+    if not (found.stayed and found.commit):
         raise UsageError(
             f"iteration {found.iteration_id} was not accepted ({found.outcome.replace('_', ' ')}), so there is nothing to revert",
             "`evolver log` lists the iterations.",

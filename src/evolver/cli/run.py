@@ -12,14 +12,10 @@ from evolver.cli import complete
 from evolver.settings import Override, slips
 
 EPILOG = """Examples:
-
   evolver run --max-iters 20
-
   evolver run mutate --rollback stash
-
   evolver run --codegen 'python improve.py' --validate 'pytest -q'
-
-  evolver run --agent claude --prompt task.md --validate 'npm test' --max-time 8h
+  evolver run --agent claude --prompt task.md --validate 'npm test'
 """
 
 
@@ -42,10 +38,10 @@ def run(
     ] = None,
     rollback: Annotated[
         str | None,
-        typer.Option("--rollback", help="hard, stash or none: what becomes of a failed attempt.", show_default=False),
+        typer.Option("--rollback", metavar="hard|stash|none", help="What becomes of a failed attempt.", show_default=False),
     ] = None,
     dirty: Annotated[
-        str | None, typer.Option("--dirty", help="refuse or keep: your own edits of tracked files.", show_default=False)
+        str | None, typer.Option("--dirty", metavar="refuse|keep", help="Your own edits of tracked files.", show_default=False)
     ] = None,
     breaker: Annotated[bool, typer.Option("--breaker/--no-breaker", help="Stop when the loop goes in circles.")] = True,
     codegen: Annotated[
@@ -67,10 +63,10 @@ def run(
         typer.Option("--validate", help="Command that judges an attempt; may be given again.", show_default=False),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", help="accepted, score, 'score >= X' or promise.", show_default=False)
+        str | None, typer.Option("--until", metavar="GOAL", help="accepted, score, 'score >= X' or promise.", show_default=False)
     ] = None,
     isolation: Annotated[
-        str | None, typer.Option("--isolation", help="inplace, or clone: work in a clone beside yours.", show_default=False)
+        str | None, typer.Option("--isolation", metavar="inplace|clone", help="Work in your worktree, or in a clone beside it.", show_default=False)
     ] = None,
     directory: Annotated[Path, typer.Option("-C", help="Work in this folder.", show_default=False)] = Path("."),
     as_json: Annotated[

@@ -10,10 +10,14 @@ import typer
 from evolver.cli import complete
 
 ITERATION = typer.Argument(help="RUN_ID/N, N of the last run, or last.", autocompletion=complete.iterations)
+EPILOG = """Examples:
+  evolver show     the last iteration
+  evolver show 3   iteration 3 of the last run
+"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("show")(show)
+    app.command("show", epilog=EPILOG)(show)
 
 
 def show(

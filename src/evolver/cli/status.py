@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
+EPILOG = """Examples:
+  evolver status          the state, the last run, the lock
+  evolver status -w       again every second
+  evolver status --json   for a script or a prompt
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command("status")(status)
+    app.command("status", epilog=EPILOG)(status)
 
 
 def status(

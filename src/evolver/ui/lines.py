@@ -5,6 +5,7 @@ from __future__ import annotations
 from evolver.events import types as ev
 from evolver.events.envelope import Envelope
 from evolver.loop import RunReport
+from evolver.model import Outcome
 from evolver.recovery import Recovered
 from evolver.ui import words
 from evolver.ui.timeline import alert_text, event_of
@@ -56,13 +57,16 @@ def recovery(found: Recovered | None) -> str:
 
 def closing(report: RunReport) -> list[str]:
     """How a run ended, and what a person can do next."""
-    state = report.state
-    detail = f": {words.one_line(report.stop.detail)}" if report.stop.detail else ""
+    state, stop = report.state, report.stop
+    counts = [(state.rolled_back, "rolled back"), (state.no_change, "without a change"), (state.held, "held")]
+    if state.last is not None and state.last.outcome in (Outcome.INTERRUPTED, Outcome.ROLLBACK_FAILED):  # only the last can be
+        counts.append((1, words.LABELS[state.last.outcome]))
+    told = ", ".join([f"{state.accepted} accepted", *(f"{number} {word}" for number, word in counts if number)])
     score = f" Best score {state.best}." if state.best is not None else ""
-    out = [
-        f"{report.stop.name.replace('_', ' ')}{detail}. {words.plural(state.iterations, 'iteration')}: "
-        f"{state.accepted} accepted, {state.rolled_back} rolled back, {state.no_change} without a change.{score}"
-    ]
+    rejected = state.last.verdict.reason if state.last is not None and state.last.verdict is not None else ""
+    # The number of iterations and why the last one was rejected are told already.
+    why = f" ({words.one_line(stop.detail)})" if stop.detail not in ("", rejected) and stop.name != "max_iterations" else ""
+    out = [f"{words.plural(state.iterations, 'iteration')}: {told}. Stopped: {stop.name.replace('_', ' ')}{why}.{score}"]
     if report.exit_code in (3, 4):
         out.append("A person is needed: look at `evolver status` and the worktree, then run `evolver resume`.")
     return out

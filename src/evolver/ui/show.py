@@ -20,6 +20,8 @@ def sections(run: RunView, it: IterationView, stat: str) -> Iterator[tuple[str, 
         yield "why", _why(it)
     if it.outcome in ("rolled_back", "interrupted", "rollback_failed", "no_change"):
         yield "restored", _restored(it)
+    if it.resumed:
+        yield "resumed", [words.decided(it)]
     if it.effects:
         yield "effects", [words.one_line(text, 160) for text in it.effects]
     if it.alerts:
@@ -74,9 +76,11 @@ def _restored(it: IterationView) -> list[str]:
         left = [words.one_line(path) for path in it.leftovers[:NAMED]]
         return ["NOT restored; what still differs:", *left, f"the baseline is kept in {it.vault}"]
     by = " after a crash, by recovery" if it.recovered else ""
+    if not it.rollback_ref and not (it.restored or it.removed or it.refs):
+        return [f"nothing had to be{by}; {'verified equal to the baseline' if it.verified else 'not verified'}"]
     counts = f"{it.restored} written, {it.removed} removed, {it.refs} refs moved back"
     proof = "verified equal to the baseline" if it.verified else "not verified"
-    out = [f"by {it.rollback_ref or 'nothing: there was nothing to undo'}{by}: {counts}; {proof}"]
+    out = [f"by {it.rollback_ref or 'evolver'}{by}: {counts}; {proof}"]
     if it.left:
         out.append(f"never part of it: {', '.join(words.one_line(path) for path in it.left[:NAMED])}")
     return out
@@ -85,16 +89,16 @@ def _restored(it: IterationView) -> list[str]:
 def _now(run: RunView, it: IterationView) -> list[str]:
     name = str(it.number)
     match it.outcome:
-        case "accepted" if it.reverted_by:
+        case "accepted" | "kept" if it.reverted_by:
             return [f"it was reverted by {words.short(it.reverted_by)}"]
-        case "accepted":
+        case "kept" if it.commit is None:
+            return ["it is in the tree as it was"]
+        case "accepted" | "kept":
             out = [f"git show {words.short(it.commit)}", f"evolver revert {name}  # undo it by a new commit"]
             if it.user_files:
                 out.append(f"untracked files of yours it changed ({', '.join(it.user_files[:NAMED])}): {it.user_files_kept}")
             return out
         case "held":
-            if not run.held:
-                return [f"a person decided: {run.resumed or 'resumed'}"]
             return ["the attempt is in the worktree: git status", "evolver resume  # keep it, or roll it back"]
         case "rollback_failed":
             return ["evolver status", "evolver resume"]
@@ -102,6 +106,10 @@ def _now(run: RunView, it: IterationView) -> list[str]:
             return [f"git stash apply --index {it.stash_ref}  # on a clean checkout of {words.short(it.pre_ref)}"]
         case _ if it.attempt_ref:
             return [f"evolver attempts apply {run.run_id}/{name}", f"git show {it.attempt_ref}"]
+        case "rolled_back" if it.resumed:
+            return ["not kept; `evolver resume --rollback stash` would have"]
+        case "put_back":
+            return ["not kept: the tree was the baseline again before `evolver resume`"]
         case "rolled_back" | "interrupted":
             return ["not kept (mode hard); next time: --rollback stash, or [rollback] keep_attempts = 10"]
         case other if other == RUNNING:

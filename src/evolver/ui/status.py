@@ -15,7 +15,7 @@ from evolver.history import LastRun
 from evolver.layout import Layout
 from evolver.resume_lock import ResumeLock
 from evolver.settings import read as read_settings
-from evolver.ui.words import one_line
+from evolver.ui.words import GLYPHS, clock, decision, one_line
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +79,11 @@ def show(directory: Path, *, as_json: bool = False, watch: bool = False) -> None
         time.sleep(1)
 
 
+def _order(counted: tuple[str, int]) -> int:
+    """As every other list of outcomes has them."""
+    return list(GLYPHS).index(counted[0]) if counted[0] in GLYPHS else len(GLYPHS)
+
+
 def _lines(found: Status) -> list[str]:
     words = {
         "idle": "idle",
@@ -89,14 +94,17 @@ def _lines(found: Status) -> list[str]:
     out = [f"state     {words[found.state]}", f"worktree  {found.worktree}"]
     last = found.last_run
     if last is not None:
-        counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found.counts.items()) or "nothing yet"
-        out.append(f"last run  {last.run_id} ({one_line(last.loop)}, {last.mode}), started {last.started}")
+        counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(found.counts.items(), key=_order)) or "nothing yet"
+        out.append(f"last run  {last.run_id} ({one_line(last.loop)}, {last.mode}), started {clock(last.started, date=True)}")
         out.append(f"          iteration {last.iterations} of {last.max_iterations}: {counts}")
         if last.iteration is not None:
             doing = one_line(last.step or last.iteration.phase)
-            out.append(f"          now: {doing} of iteration {last.iteration.number}, last sign {last.last_time}")
+            out.append(f"          now: {doing} of iteration {last.iteration.number}, last sign {clock(last.last_time, date=True)}")
         if last.exit_code is not None:
-            out.append(f"          ended: {one_line(last.reason)}, exit {last.exit_code}")
+            since = f"; {decision(last.resumed, last.resumed_by)}" if last.resumed else ""
+            out.append(f"          ended: {one_line(last.reason)}, exit {last.exit_code}{since}")
+    else:
+        out.append("last run  none yet")
     if found.lock is not None:
         out.append(f"lock      {found.lock.iteration_id} since {found.lock.time}: {one_line(found.lock.reason)}")
     if found.clone is not None:

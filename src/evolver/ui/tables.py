@@ -49,7 +49,8 @@ def title(run: RunView) -> str:
 
 def closing(run: RunView) -> str:
     """How a run ended, in one line."""
-    parts = [words.verdicts(run), f"in {words.took(run.duration_ms)}"]
+    over = bool(run.finished or run.recovered)
+    parts = [words.verdicts(run), f"in {words.took(run.duration_ms)}" if over else f"last sign {words.clock(run.last_at)}"]
     if run.best:
         parts.append(f"best score {run.best}")
     if run.tokens:
@@ -57,8 +58,9 @@ def closing(run: RunView) -> str:
     if run.cost:
         parts.append(words.money(run.cost))
     if run.finished:
-        detail = f" ({words.one_line(run.detail)})" if run.detail else ""
-        parts.append(f"stopped: {run.reason}{detail}, exit {run.exit_code}")
+        parts.append(f"stopped: {words.stopped(run)}, exit {run.exit_code}")
+        if run.resumed:
+            parts.append(words.decision(run.resumed, run.resumed_by))
     elif run.recovered:
         parts.append(f"died; recovered: {run.recovered}")
     return ", ".join(parts)
@@ -67,19 +69,20 @@ def closing(run: RunView) -> str:
 def print_run(run: RunView, out: Console) -> None:
     """Title, one line an iteration, closing line, alerts."""
     signs = glyphs(out.encoding)
-    lines = rows(run, signs)
+    lines = rows(run, signs) if run.iterations else []
     if not out.is_terminal:
         for line in (title(run), *words.columns(lines), closing(run), *(f"alert: {words.one_line(a)}" for a in run.alerts)):
             out.print(line, soft_wrap=True)
         return
     table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False, header_style="bold")
-    for name in lines[0]:
+    for name in lines[0] if lines else ():
         table.add_column(name, justify="right" if name in ("#", "time", "score") else "left", no_wrap=name != "why")
     for iteration, cells in zip(run.iterations, lines[1:], strict=True):
         style = words.STYLES.get(iteration.outcome, "")
         table.add_row(cells[0], Text(cells[1], style), *cells[2:])
     out.print(Text(title(run), "bold"))
-    out.print(table)
+    if lines:
+        out.print(table)
     out.print(closing(run))
     for alert in run.alerts:
         out.print(Text(f"alert: {words.one_line(alert)}", "bold red"))

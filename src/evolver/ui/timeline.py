@@ -13,7 +13,7 @@ import msgspec
 
 from evolver.events import types as ev
 from evolver.events.envelope import Envelope
-from evolver.ui.views import RUNNING, IterationView, RunView, StepView
+from evolver.ui.views import KEPT, PUT_BACK, RUNNING, IterationView, RunView, StepView
 
 _TYPES = ev.all_types()
 
@@ -73,6 +73,7 @@ class Timeline:
             run = self._runs[envelope.runid] = _Run(
                 RunView(envelope.runid, started_at=envelope.time, first_sequence=envelope.sequence)
             )
+        before = run.view.last_at
         run.view = replace(run.view, last_at=envelope.time, last_sequence=envelope.sequence)
         event = event_of(envelope)
         if event is None:
@@ -83,8 +84,10 @@ class Timeline:
             iteration = run.iterations.get(number) or IterationView(
                 number, f"{envelope.runid}/{number}", started_at=envelope.time
             )
-            run.iterations[number] = _iteration_event(iteration, event, envelope.time)
-        elif isinstance(event, ev.StepStarted | ev.StepFinished):
+            run.iterations[number] = replace(_iteration_event(iteration, event, envelope.time), seen_at=envelope.time)
+        if isinstance(event, ev.RunRecovered):  # it ended when it died, not now
+            run.view = replace(run.view, ended_at=run.iterations[number].ended_at if number else before)
+        elif not number and isinstance(event, ev.StepStarted | ev.StepFinished):
             run.view = replace(run.view, steps=_step_event(run.view.steps, event, envelope.time))
 
 
@@ -106,7 +109,7 @@ def _run_event(run: RunView, event: ev.Event, time: str) -> RunView:
         case ev.RunHeld():
             return replace(run, held=event.iteration_id)
         case ev.RunResumed():
-            return replace(run, held="", resumed=event.action)
+            return replace(run, held="", resumed=event.action, resumed_by=event.by, head=event.post_ref or run.head)
         case ev.RunRecovered():
             return replace(run, recovered=event.action)
         case ev.RunLanded():
@@ -187,32 +190,38 @@ def _iteration_event(iteration: IterationView, event: ev.Event, time: str) -> It
                 iteration, outcome="accepted", commit=event.commit, branch=event.branch, pre_ref=event.pre_ref,
                 paths=event.paths, paths_total=event.paths_total, insertions=event.insertions, deletions=event.deletions,
                 squashed=event.squashed, user_files=event.user_files, user_files_kept=event.user_files_kept,
-                score=event.score, ended_at=time,
+                score=event.score, closing_at=iteration.seen_at, ended_at=time,
             )  # fmt: skip
         case ev.IterationNoChange():
             return replace(iteration, outcome="no_change", reason=event.reason, verified=event.verified, ended_at=time)
         case ev.RollbackStarted():
-            return replace(iteration, reason=event.reason, post_ref=event.post_ref)
+            return replace(iteration, reason=event.reason, post_ref=event.post_ref, closing_at=iteration.seen_at)
         case ev.RollbackFinished():
-            outcome = "interrupted" if event.to == "interrupted" or event.reason.startswith("interrupted") else "rolled_back"
-            if iteration.outcome == "held":  # a person's `resume --rollback`, later
-                outcome = "rolled_back"
+            held = iteration.outcome in ("held", "rollback_failed")  # then it is a person's `resume --rollback`, later
+            interrupted = not held and (event.reason.startswith("interrupted") or event.reason.endswith(": interrupted"))
             return replace(
-                iteration, outcome=outcome, reason=event.reason, verified=event.verified, left=event.left,
+                iteration, outcome="interrupted" if interrupted else "rolled_back", reason=event.reason, verified=event.verified, left=event.left,
                 rollback_ref=event.rollback_ref, stash_ref=event.stash_ref, attempt_ref=event.attempt_ref,
-                restored=event.restored, removed=event.deleted, refs=event.refs, post_ref=event.post_ref, ended_at=time,
+                restored=event.restored, removed=event.deleted, refs=event.refs, post_ref=event.post_ref,
+                ended_at=iteration.ended_at if held else time,
             )  # fmt: skip
         case ev.RollbackFailed():
             return replace(
                 iteration, outcome="rollback_failed", reason=event.reason, verified=False, left=event.left,
-                leftovers=event.leftovers, vault=event.vault, stash_ref=event.stash_ref, ended_at=time,
+                leftovers=event.leftovers, vault=event.vault, stash_ref=event.stash_ref, ended_at=iteration.ended_at or time,
             )  # fmt: skip
         case ev.RollbackSkipped():
             return replace(
-                iteration, outcome="held", reason=event.reason, vault=event.vault, post_ref=event.post_ref, ended_at=time
-            )
+                iteration, outcome="held", reason=event.reason, vault=event.vault, post_ref=event.post_ref,
+                closing_at=iteration.seen_at, ended_at=time,
+            )  # fmt: skip
         case ev.RunRecovered():
-            return replace(iteration, recovered=True, attempt_ref=event.attempt_ref or iteration.attempt_ref)
+            return replace(
+                iteration, recovered=True, attempt_ref=event.attempt_ref or iteration.attempt_ref,
+                ended_at=iteration.closing_at or iteration.ended_at,
+            )  # fmt: skip
+        case ev.RunResumed():
+            return _resumed(iteration, event)
         case ev.IterationReverted():
             return replace(iteration, reverted_by=event.revert_commit)
         case ev.EffectRolledBack() | ev.EffectFailed():
@@ -220,3 +229,17 @@ def _iteration_event(iteration: IterationView, event: ev.Event, time: str) -> It
         case _ if event.SEVERITY == "alert" and not isinstance(event, ev.RunHeld):
             return replace(iteration, alerts=(*iteration.alerts, alert_text(event)))
     return iteration
+
+
+def _resumed(iteration: IterationView, event: ev.RunResumed) -> IterationView:
+    """A person's decision is how a held iteration ended; when it ended stays as it was."""
+    decided = replace(iteration, resumed=event.action, resumed_by=event.by, note=event.note)
+    if iteration.outcome not in ("held", "rollback_failed"):
+        return decided
+    match event.action:
+        case "kept":
+            moved = event.post_ref if event.post_ref != event.pre_ref else None
+            return replace(decided, outcome=KEPT, commit=moved)
+        case "unchanged":
+            return replace(decided, outcome=PUT_BACK)
+    return decided

@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 RUNNING = "running"  # an iteration or run of which no end was seen
+# What a person made of a held iteration, where the events of the iteration itself stop at `held`.
+KEPT = "kept"
+PUT_BACK = "put_back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class IterationView:
-    """One iteration. `outcome` is the contract's word, or `running`."""
+    """One iteration. `outcome` is the contract's word, `running`, or what `resume` made of a held one: `kept`, `put_back`."""
 
     number: int
     iteration_id: str
@@ -70,14 +73,30 @@ class IterationView:
     vault: str = ""
     reverted_by: str | None = None
     recovered: bool = False
+    resumed: str = ""  # what `resume` did: kept, rolled_back, unchanged
+    resumed_by: str = ""
+    note: str = ""  # what the person who resumed said about it
     alerts: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()  # what became of effects that failed or were reverted, a sentence each
     started_at: str = ""
     ended_at: str = ""
+    seen_at: str = ""  # its newest event
+    closing_at: str = ""  # what came before it was accepted, held or undone: the last sign of one that was killed
 
     @property
     def duration_ms(self) -> int:
+        """From its start to its own end: what `resume` or a recovery did hours later is not counted."""
         return between(self.started_at, self.ended_at)
+
+    @property
+    def stayed(self) -> bool:
+        """Whether what it made is in the history: accepted, or kept by a person."""
+        return self.outcome in ("accepted", KEPT)
+
+    @property
+    def judged(self) -> str:
+        """The outcome before a person had their say."""
+        return "held" if self.outcome in (KEPT, PUT_BACK) else self.outcome
 
     @property
     def tokens(self) -> int:
@@ -130,7 +149,8 @@ class RunView:
     best: str | None = None
     held: str = ""  # iteration_id the resume lock names; empty: none, or resumed
     recovered: str = ""  # what recovery did
-    resumed: str = ""
+    resumed: str = ""  # what `resume` did about it
+    resumed_by: str = ""
     landed: str = ""
     first_sequence: int = 0
     last_sequence: int = 0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from evolver.ui.views import RUNNING, IterationView, RunView, StepView, parse_time
+from evolver.ui.views import KEPT, PUT_BACK, RUNNING, IterationView, RunView, StepView, parse_time
 
 # An agent's output, a path, a validator's message: none of it may move the cursor, set the title or write the clipboard.
 _ESCAPES = re.compile(
@@ -19,24 +19,30 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 
 GLYPHS = {
     "accepted": "●",
+    KEPT: "◆",
     "rolled_back": "×",
+    PUT_BACK: "×",
     "no_change": "○",
     "held": "■",
     "rollback_failed": "!",
     "interrupted": "~",
     RUNNING: "…",
 }
-ASCII_GLYPHS = {**GLYPHS, "accepted": "+", "rolled_back": "x", "no_change": ".", "held": "#", RUNNING: ">"}
+ASCII_GLYPHS = {
+    **GLYPHS, "accepted": "+", KEPT: "*", "rolled_back": "x", PUT_BACK: "x", "no_change": ".", "held": "#", RUNNING: ">",
+}  # fmt: skip
 STYLES = {
     "accepted": "bold green",
+    KEPT: "green",
     "rolled_back": "red",
+    PUT_BACK: "red",
     "no_change": "dim",
     "held": "bold yellow",
     "rollback_failed": "bold red reverse",
     "interrupted": "yellow",
     RUNNING: "cyan",
 }
-LABELS = {outcome: outcome.replace("_", " ") for outcome in GLYPHS}
+LABELS = {outcome: outcome.replace("_", " ") for outcome in GLYPHS} | {KEPT: "kept by a person", PUT_BACK: "put back by hand"}
 
 
 def plain(text: str) -> str:
@@ -113,14 +119,37 @@ def score_of(iteration: IterationView) -> str:
 
 def why(iteration: IterationView) -> str:
     """One line: why it ended so."""
+    reverted = f", reverted by {short(iteration.reverted_by)}" if iteration.reverted_by else ""
+    if iteration.outcome == KEPT:
+        commit = f"commit {short(iteration.commit)}" if iteration.commit else "nothing had to be committed"
+        return f"{commit}{reverted}; {decided(iteration)}; was held: {one_line(iteration.reason)}"
     if iteration.outcome == "accepted":
-        reverted = f", reverted by {short(iteration.reverted_by)}" if iteration.reverted_by else ""
         flaky = ", ".join(step.name for step in iteration.steps if step.flaky)
         return f"commit {short(iteration.commit)}{reverted}" + (f" (flaky: {flaky})" if flaky else "")
     if iteration.outcome == RUNNING:
         step = iteration.steps[-1] if iteration.steps else None
         return f"running {step.name}" if step is not None and step.judgement == RUNNING else ""
-    return one_line(iteration.reason)
+    return one_line(iteration.reason) + (f"; {decided(iteration)}" if iteration.resumed else "")
+
+
+_DECISIONS = {"kept": "kept", "rolled_back": "rolled back", "unchanged": "found undone"}
+
+
+def decision(action: str, person: str) -> str:
+    """`rolled back with resume by ada`."""
+    return f"{_DECISIONS.get(action, one_line(action))} with resume" + (f" by {one_line(person)}" if person else "")
+
+
+def decided(iteration: IterationView) -> str:
+    """The same of an iteration, with the note."""
+    said = f" ({one_line(iteration.note, 80)})" if iteration.note else ""
+    return decision(iteration.resumed, iteration.resumed_by) + said
+
+
+def stopped(run: RunView) -> str:
+    """The stop condition, with its detail unless the last iteration's line gives the same reason."""
+    told = run.iterations[-1].reason if run.iterations else ""
+    return run.reason + (f" ({one_line(run.detail, 200)})" if run.detail not in ("", told) else "")
 
 
 def verdicts(run: RunView) -> str:

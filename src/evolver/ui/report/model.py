@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from evolver.definition import LoopDefinition
 from evolver.ui import words
-from evolver.ui.views import IterationView, RunView
+from evolver.ui.views import KEPT, IterationView, RunView
 
 # Diffs and steps share what is left below a megabyte; a page that a phone cannot open helps nobody.
 DIFF_BYTES = 300_000
@@ -71,7 +71,7 @@ def group_failures(run: RunView, output_of: Callable[[IterationView], str]) -> t
     """The most frequent first."""
     groups: dict[tuple[str, str], list[IterationView]] = {}
     for iteration in run.iterations:
-        if iteration.outcome in ("rolled_back", "held", "rollback_failed"):
+        if iteration.outcome in ("rolled_back", "held", "rollback_failed", "put_back"):
             groups.setdefault(cause_of(iteration), []).append(iteration)
     found = []
     for (step, _), members in sorted(groups.items(), key=lambda item: -len(item[1])):
@@ -83,7 +83,7 @@ def group_failures(run: RunView, output_of: Callable[[IterationView], str]) -> t
 
 def commits(run: RunView, show: Callable[[str], tuple[str, str] | None]) -> tuple[Commit, ...]:
     """Accepted commits; `show` gives subject and diff, None for a commit that is gone."""
-    accepted = [iteration for iteration in run.iterations if iteration.outcome == "accepted" and iteration.commit]
+    accepted = [iteration for iteration in run.iterations if iteration.stayed and iteration.commit]
     each = max(400, DIFF_BYTES // max(1, len(accepted)))
     out = []
     for iteration in accepted:
@@ -96,6 +96,8 @@ def commits(run: RunView, show: Callable[[str], tuple[str, str] | None]) -> tupl
 
 def reproduce(run: RunView, definition: LoopDefinition | None) -> tuple[str, ...]:
     """Commands that run the same loop on the same commit, in a worktree of its own."""
+    if run.loop in ("", "command-line") and definition is None:
+        return (f"git worktree add --detach ../evolver-{run.run_id[:8]} {run.pre_ref}", "# the command that ran is not kept any more")
     folder = f"../evolver-{run.run_id[:8]}"
     command = ["evolver", "run"]
     if run.loop and run.loop != "command-line":
@@ -103,6 +105,9 @@ def reproduce(run: RunView, definition: LoopDefinition | None) -> tuple[str, ...
     elif definition is not None:
         if isinstance(definition.codegen.command, str):
             command += ["--codegen", definition.codegen.command]
+        elif definition.codegen.agent:
+            command += ["--agent", definition.codegen.agent]
+            command += ["--prompt", definition.codegen.prompt] if definition.codegen.prompt else []
         for validator in definition.validator:
             if isinstance(validator.command, str):
                 command += ["--validate", validator.command]
@@ -129,11 +134,11 @@ def advice(run: RunView) -> tuple[str, ...]:
         out.append("# the validators were already red on the commit the run started from")
     if run.reason.startswith("breaker") and last is not None:
         out.append(f"evolver show {last.number}  # what every attempt fails at")
-    if run.count("accepted"):
+    if any(i.stayed for i in run.iterations):
         out.append(f"git log --oneline {words.short(run.pre_ref)}..{words.short(run.head) or 'HEAD'}  # what was kept")
-        worst = next((i for i in reversed(run.iterations) if i.outcome == "accepted"), None)
-        if worst is not None:
-            out.append(f"evolver revert {worst.number}  # undo one accepted iteration, by a new commit")
+        newest = next((i for i in reversed(run.iterations) if i.stayed and i.commit), None)
+        if newest is not None:
+            out.append(f"evolver revert {newest.number}  # undo one accepted iteration, by a new commit")
     if any(i.stash_ref or i.attempt_ref for i in run.iterations):
         out.append("evolver attempts list  # rejected attempts that were kept")
     return tuple(out)
@@ -150,11 +155,17 @@ def health(run: RunView, chain: Chain) -> str:
         return "Stopped and held: the failed attempt is still in the worktree until `evolver resume`."
     if not run.finished:
         return "Running." if not run.recovered else "The run died and was recovered."
-    unproved = [i.number for i in run.iterations if i.outcome == "rolled_back" and not i.verified]
+    undone = [i for i in run.iterations if i.outcome in ("rolled_back", "interrupted", "put_back")]
+    unproved = [i.number for i in undone if not i.verified and i.outcome != "put_back"]  # `resume` compared that one itself
     if unproved:
         return f"Iterations {', '.join(map(str, unproved))} were rolled back but not verified."
-    undone = run.count("rolled_back")
-    return f"Healthy: {run.count('accepted')} kept, {undone} undone" + (", each proved." if undone else ".")
+    kept = sum(i.stayed for i in run.iterations)
+    if not kept:
+        if not undone:
+            return "Nothing was kept, and there was nothing to undo."
+        return f"Nothing was kept: {words.plural(len(undone), 'attempt')} undone, each proved equal to its baseline."
+    by_hand = f" ({run.count(KEPT)} by a person)" if run.count(KEPT) else ""
+    return f"Healthy: {kept} kept{by_hand}, {len(undone)} undone" + (", each proved." if undone else ".")
 
 
 def build(

@@ -49,7 +49,7 @@ def _environment(*, html: bool) -> Any:
     filters = (words.took, words.short, words.one_line, words.money, words.count, words.plain)
     environment.filters.update({f.__name__: f for f in filters}, cell=_cell, clock=lambda time: words.clock(time, date=True))
     environment.globals.update({f.__name__: f for f in (words.why, words.size, words.score_of, words.verdicts)})
-    environment.globals.update(glyphs=words.GLYPHS, labels=words.LABELS)
+    environment.globals.update(glyphs=words.GLYPHS, labels=words.LABELS, decision=words.decision, stopped=words.stopped)
     return environment
 
 
