@@ -1,7 +1,8 @@
 """What a file's bytes are called in the manifest: a blob git already has, a sha256 the vault keeps, or the bytes themselves.
 
 `b` + blob id: the raw bytes hash to that blob, so clean HEAD can give them back, whatever filters say (kinds 10, 22, 28).
-`s` + sha256: kept in the vault. `i` + bytes: small files of git's own folder. A link: its target.
+`s` + sha256: kept in the vault. `i` + bytes: small files of git's own folder. `l` + target: a link. Each kind has its letter, as a
+link may point at anything, a lone `-` too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def link_or_special(anchor: Anchor, path: str, entry: Entry) -> bytes | None:
     """The content of what is no regular file; None for a regular one."""
     if stat.S_ISREG(entry.mode):
         return None
-    return anchor.readlink(path) if stat.S_ISLNK(entry.mode) else b""
+    return b"l" + anchor.readlink(path) if stat.S_ISLNK(entry.mode) else b""
 
 
 def compared(anchor: Anchor, algorithm: str, *, name: bool = False) -> Content:

@@ -160,16 +160,23 @@ class Converge:
 
     def _create(self, fd: int, name: str, path: str, entry: Entry) -> None:
         if entry.is_link:
-            os.symlink(os.fsdecode(entry.content), name, dir_fd=fd)
-            if os.geteuid() == 0:
-                os.chown(name, entry.uid, entry.gid, dir_fd=fd, follow_symlinks=False)
+            os.symlink(os.fsdecode(entry.content[1:]), name, dir_fd=fd)
+            self._own(fd, name, entry)
         elif stat.S_ISFIFO(entry.mode):
             os.mkfifo(name, stat.S_IMODE(entry.mode), dir_fd=fd)
+            self._own(fd, name, entry)
             os.chmod(name, stat.S_IMODE(entry.mode), dir_fd=fd)
         elif entry.is_file:
             self._create_file(fd, name, path, entry)
         else:
             raise OSError(0, "a socket or device cannot be made again")
+
+    def _own(self, fd: int, name: str, entry: Entry) -> None:
+        """Its owner and group, where we may say so; verify tells where not. A folder with setgid gives what is new in it another group."""
+        made = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if (made.st_uid, made.st_gid) != (entry.uid, entry.gid):
+            with suppress(PermissionError):
+                os.chown(name, entry.uid, entry.gid, dir_fd=fd, follow_symlinks=False)
 
     def _create_file(self, fd: int, name: str, path: str, entry: Entry) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -177,9 +184,7 @@ class Converge:
             for chunk in self.source.chunks(entry.content):
                 file.write(chunk)
             file.flush()
-            if (entry.uid, entry.gid) != (os.geteuid(), os.getegid()):
-                with suppress(PermissionError):
-                    os.fchown(file.fileno(), entry.uid, entry.gid)
+            self._own(fd, name, entry)
             os.fchmod(file.fileno(), stat.S_IMODE(entry.mode))
             other = self.attempted.get(path)
             if other is not None and other // SECOND_NS >= self._now // SECOND_NS:
