@@ -162,7 +162,7 @@ class Workspace:
             commit_subjects=subjects,
             index_changed=found.index_changed,
             control=control,
-            committable=bool(found.wanted or found.oversized),
+            committable=found.tree != snapshot.head_tree or bool(found.oversized or found.refused),
             oversized=found.oversized,
             refs_left=tuple(r.name for r in moved if r.name in self._left),
             tree=found.tree,
@@ -258,6 +258,8 @@ class Workspace:
         """After the validators of a passing attempt: remove what they dropped (unless ignored), put back what they
         altered. Returns the paths, as text. The attempt stays."""
         snapshot, found = self._of(baseline), self._inspected(baseline, attempt)
+        if found.refused:
+            return ()  # will not be committed, so there is nothing to be made as it was validated
         settled = settle(self._site, snapshot, found, self._opaque)
         self._altered = settled.users
         crash_point("settle.after")
