@@ -6,15 +6,15 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from evolver import reserve
 from evolver.errors import GitError
-from evolver.worktree import ignorerules, manifest, refs
+from evolver.worktree import ignorerules, manifest
 from evolver.worktree.adding import add_files, known_to_index
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.content import compared
 from evolver.worktree.control import Guarded
+from evolver.worktree.gitlinks import gitlink_head
 from evolver.worktree.ignorerules import LONGEST, below
 from evolver.worktree.index import GITLINK, Index, IndexDamaged, parse
 from evolver.worktree.manifest import LEFT, Entry, Scan, lookup, split
@@ -234,27 +234,6 @@ def _index_only(site: Site, snapshot: Snapshot, found: Inspection, wanted: dict[
     if dropped and not found.plugged:
         for path in ignorerules.ask(site.git, dropped):
             wanted[path] = Staged(0, "")
-
-
-def gitlink_head(root: Path, path: str) -> str | None:
-    """The commit a nested repository stands at, read from its files; None when it is none, or unborn."""
-    dot = root / path / ".git"
-    try:
-        folder = dot if dot.is_dir() else (root / path / os.fsdecode(read_regular(dot)[8:].strip()))
-        head = refs.value_of(read_regular(folder / "HEAD"))
-        for _ in range(6):
-            if not head.startswith("ref: "):
-                return head if head != refs.BROKEN else None
-            loose = folder / head[5:]
-            if loose.is_file():
-                head = refs.value_of(read_regular(loose))
-                continue
-            packed: dict[str, str] = {}
-            refs.parse_packed(read_regular(folder / "packed-refs"), packed)
-            head = packed.get(head[5:], refs.BROKEN)
-    except OSError:
-        return None
-    return None
 
 
 # ---------------------------------------------------------------- the public face

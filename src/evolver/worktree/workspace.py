@@ -35,6 +35,7 @@ from evolver.worktree.aside import Aside
 from evolver.worktree.attempt import commits_since, describe, head_and_stash, stat_of, unified_diff
 from evolver.worktree.baseline import Taking
 from evolver.worktree.control import Guard, Guarded
+from evolver.worktree.durable import settled_on_disk
 from evolver.worktree.gitwalk import walk_git
 from evolver.worktree.inspect import Inspection, inspect, walk
 from evolver.worktree.keeping import anchor_refs, store_in_stash
@@ -311,6 +312,7 @@ class Workspace:
         """The run ended verified: prune vault and lifeboat, except `head` and the user's bytes of accepted attempts of
         the last 14 days."""
         crash_point("release.before")
+        settled_on_disk((self._site.common, self._site.private, self._site.root), self.layout.vault)
         self._prune_attempts()
         self._aside().discard()
         self._site.vault.keep_only(retained(self._site))
