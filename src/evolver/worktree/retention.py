@@ -11,6 +11,7 @@ import msgspec
 from evolver.worktree.manifest import LEFT, lookup
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
+from evolver.worktree.xattrs import plain
 
 DAYS = 14
 FILE = "kept.jsonl"
@@ -33,7 +34,7 @@ def remember_user_files(site: Site, snapshot: Snapshot, paths: list[str]) -> Non
         entry = lookup(snapshot.work, path)
         if entry is None or not (entry.is_link or entry.content.startswith(b"s")) or entry.content == LEFT:
             continue
-        digest = site.vault.put(entry.content[1:]) if entry.is_link else entry.content[1:].decode()
+        digest = site.vault.put(entry.content[1:]) if entry.is_link else plain(entry.content)[1:].decode()
         name = os.fsencode(path).decode("utf-8", "backslashreplace")
         kept = KeptFile(int(time.time()), snapshot.iteration_id, name, digest, f"{entry.mode & 0o177777 if entry.is_link else entry.mode & 0o7777:o}")
         lines.append(msgspec.json.encode(kept) + b"\n")
