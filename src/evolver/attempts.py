@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolver.errors import GitError, PreflightError, UsageError
+from evolver.errors import EvolverError, GitError, PreflightError, UsageError
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.worktree.anchor import Anchor
@@ -141,10 +141,12 @@ def _save(git: Git, anchor: Anchor, scratch: Path, paths: list[str]) -> _Saved:
             files[path] = entry_of(st)
     if not files:
         return _Saved()
-    hashed = hash_files(git, anchor, files, scratch, filters=False)
+    hashed = hash_files(git, anchor, files, scratch)
+    if hashed.refused:
+        raise EvolverError(f"a file of yours that would be replaced cannot be kept: {hashed.why_not}", "Make it readable, or move it away.")
     with TemporaryIndex(git, scratch / "saved-index") as index:
         index.read_tree(empty_tree(git))
-        index.stage(hashed, "")
+        index.stage(hashed.staged, "")
         commit = commit_tree(git, index.write_tree(), [], "evolver: untracked files that an applied attempt replaced\n")
     ref = f"{REPLACED}{int(time.time())}-{commit[:8]}"
     git.run("update-ref", ref, commit)

@@ -40,11 +40,13 @@ _PINNED = (
     "core.checkStat=default",
     "core.quotePath=false",
     "core.safecrlf=false",  # `true` refuses to hash a file with mixed line ends: it could then be neither judged nor kept
+    "core.splitIndex=false",  # an index of ours must stand alone, without a shared half in the user's git folder
     "submodule.recurse=false",
     "gc.auto=0",
     "maintenance.auto=false",
     "commit.gpgSign=false",
     "diff.external=",
+    "log.showSignature=false",  # what gpg says would stand between the lines that are parsed
 )
 
 
@@ -166,4 +168,4 @@ def failure(args: Iterable[str | bytes], done: Done) -> GitError:
     words = " ".join(os.fsdecode(a) for a in list(args)[:6])
     said = os.fsdecode(done.err).strip().splitlines()
     last = [line for line in said if line.startswith(("fatal:", "error:"))] or said  # not the usage hint after them
-    return GitError(f"git {words}: exit {done.code}: {' / '.join(last[-2:]) or 'no message'}")
+    return GitError(f"git {words}: exit {done.code}: {' / '.join(last[-3:]) or 'no message'}")

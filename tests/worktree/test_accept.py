@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -67,6 +68,45 @@ def test_the_users_untracked_files_stay_untracked_and_their_bytes_are_kept(tmp_p
     assert '"path":"notes"' in kept
     bodies = {p.read_bytes() for p in vault.glob("objects/*/*")}
     assert bodies == {b"mine\n", b"d\n"}
+
+
+def test_the_target_of_the_users_untracked_link_is_kept(tmp_path: Path) -> None:
+    scene = Scene.make(tmp_path, "ln -s src/foo mine; ln -s - dash")
+    trial = scene.attempt("ln -sfn other mine; rm dash; ln -s - new; echo z >>src/a.py")
+    done = accept(trial)
+    assert done.user_files == (b"dash", b"mine") and done.paths == (b"new", b"src/a.py")
+    trial.workspace.release()
+    bodies = {p.read_bytes() for p in (scene.root / ".git/evolver/vault").glob("objects/*/*")}
+    assert bodies == {b"src/foo", b"-"}
+
+
+@pytest.mark.parametrize(
+    ("setup", "agent"),
+    [
+        ("echo draft >>src/a.py", "echo z >>src/pkg/b.py; git add -A; git commit -qm all; git reset -q --soft HEAD~; git commit -qm again"),
+        ("echo mine >notes", "echo z >>src/a.py; git add -A; git commit -qm all; git rm -q --cached notes; git commit -qm less"),
+    ],
+    ids=["edits", "untracked"],
+)
+def test_commits_that_hold_the_users_uncommitted_work_are_not_kept(tmp_path: Path, setup: str, agent: str) -> None:
+    scene = Scene.make(tmp_path, setup)
+    trial = scene.attempt(agent)
+    with pytest.raises(AcceptRefused) as refused:
+        accept(trial, "keep")
+    assert "uncommitted work of yours" in refused.value.reason
+    assert trial.reject().equal and scene.wrong() == []
+    accept(scene.attempt("echo z >>src/pkg/b.py; git add src/pkg/b.py; git commit -qm only"), "keep")
+    assert scene.sh("git log -2 --format=%s").split() == ["accepted", "only"]
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+def test_what_git_log_shows_the_user_does_not_get_into_a_message(tmp_path: Path) -> None:
+    scene = Scene.make(tmp_path, "git config log.showSignature true; git config gpg.format ssh; git config format.pretty oneline")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    trial = scene.attempt(f"echo 1 >one; git add one; git -c user.signingKey='{key}.pub' commit -q -S -m 'one: a subject'")
+    assert trial.attempt.commit_subjects == ("one: a subject",)
+    assert trial.attempt.commits == (scene.sh("git rev-parse HEAD").strip(),)
 
 
 def test_uncommitted_work_of_the_user_stays_and_is_not_committed(tmp_path: Path) -> None:

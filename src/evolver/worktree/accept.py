@@ -13,6 +13,7 @@ from typing import Literal
 from evolver.crash import crash_point
 from evolver.errors import GitError
 from evolver.worktree.inspect import Inspection
+from evolver.worktree.manifest import lookup
 from evolver.worktree.objects import TemporaryIndex, commit_tree
 from evolver.worktree.refs import Refs
 from evolver.worktree.restore import refresh
@@ -45,7 +46,7 @@ class Accepting:
 
     def run(self, message: str, how: Literal["squash", "keep"], *, hooks: bool) -> str:
         """The commit's id. Raise `AcceptRefused`."""
-        self._refuse()
+        self._refuse(how)
         crash_point("accept.before")
         if hooks:
             message = self._hooks(message)
@@ -64,13 +65,28 @@ class Accepting:
         crash_point("accept.after")
         return commit
 
-    def _refuse(self) -> None:
+    def _refuse(self, how: str) -> None:
         if self.found.blocked:
             names = ", ".join(repr(p) for p in self.found.blocked[:3])
             raise AcceptRefused(f"the attempt touches uncommitted changes of yours: {names}")
+        if self.found.refused:
+            raise AcceptRefused(self.found.refused)
         branch = self.snapshot.refs.branch or "HEAD"
         if branch in self.left:
             raise AcceptRefused(f"{branch} is checked out in another worktree")
+        if how == "keep" and (users := self._users_in_commits()):
+            names = ", ".join(repr(p) for p in users[:3])
+            raise AcceptRefused(f"the attempt's own commits, which are to be kept, hold uncommitted work of yours: {names}")
+
+    def _users_in_commits(self) -> list[str]:
+        """Paths of the agent's commits that held edits of the user, or were his and untracked: `git add -A` puts them into history."""
+        last = self._parent("keep")
+        if last == self.snapshot.pre_ref:
+            return []
+        listed = self.site.git.run("rev-list", f"{self.snapshot.pre_ref}..{last}", "--").out
+        done = self.site.git.run("diff-tree", "-r", "-z", "-m", "--root", "--no-renames", "--no-commit-id", "--name-only", "--stdin", input=listed)
+        paths = sorted({os.fsdecode(field) for field in done.fields()})
+        return [p for p in paths if p in self.snapshot.dirty or (lookup(self.snapshot.work, p) and not self.snapshot.tracked(p))]
 
     def _parent(self, how: str) -> str:
         if how == "keep" and self.commits:

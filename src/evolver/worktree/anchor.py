@@ -148,11 +148,3 @@ class Anchor:
         except PermissionError:
             self._lend(path, 0o400)
             return os.open(name, FILE_FLAGS, dir_fd=fd)
-
-    def read(self, path: str) -> bytes:
-        fd = self.open_file(path)
-        with os.fdopen(fd, "rb") as file:
-            return file.read()
-
-    def lent(self) -> tuple[str, ...]:
-        return tuple(self._lent)

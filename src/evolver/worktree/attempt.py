@@ -57,10 +57,12 @@ def commits_since(git: Git, pre_ref: str, post_ref: str | None) -> tuple[tuple[s
     """(ids, subjects) of what HEAD has and pre_ref has not, oldest first. None when it cannot be told."""
     if post_ref is None or post_ref == pre_ref:
         return (), ()
-    done = git.run("log", "--reverse", f"-{COMMITS}", "-z", "--format=%H %s", f"{pre_ref}..{post_ref}", check=False)
+    # `rev-list`, not `log`: that one obeys log.* of the user's config, and puts what a signature check says between the lines.
+    args = ("rev-list", "--reverse", f"--max-count={COMMITS}", "--encoding=UTF-8", "--format=%H %s", f"{pre_ref}..{post_ref}", "--")
+    done = git.run(*args, check=False)
     if not done.ok:
         return (), ()
-    lines = [f.decode("utf-8", "replace") for f in done.fields()]
+    lines = [line.decode("utf-8", "replace") for line in done.out.split(b"\n")[1::2]]  # every other one says `commit <id>`
     return tuple(line.partition(" ")[0] for line in lines), tuple(line.partition(" ")[2] for line in lines)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from evolver.crash import crash_point
 from evolver.errors import PreflightError
-from evolver.worktree import manifest, mounts, refs
+from evolver.worktree import manifest, mounts, refs, xattrs
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.blobs import Blobs
 from evolver.worktree.content import Content, compared, digests, kept, link_or_special
@@ -151,12 +152,23 @@ class Taking:
         blobs = self.blobs = Blobs(self.site.git, index, known)
         self._check_room(result, index)
         read = kept(anchor, self.site.vault, inline=False)
+        attributes = xattrs.bearing(self.site.root, self._unread(result))
         for path in result.touched:
             folder, name = split(path)
             entry = result.tree[folder][name]
             if entry.is_dir or entry.content != UNKNOWN:
                 continue
-            result.tree[folder][name] = entry._replace(content=self._content(anchor, blobs, read, path, entry, index))
+            content = self._content(anchor, blobs, read, path, entry, index)
+            if path in attributes:
+                content += xattrs.MARK + self.site.vault.put(attributes[path]).encode()
+            result.tree[folder][name] = entry._replace(content=content)
+
+    def _unread(self, result: Scan) -> Iterator[tuple[str, str]]:
+        """Folder and name of every regular file that is to be read."""
+        known = self.known.work if self.known is not None else {}
+        for folder, content in result.tree.items():
+            if content is not known.get(folder):
+                yield from ((folder, name) for name, entry in content.items() if entry[7] == UNKNOWN and stat.S_ISREG(entry[0]))
 
     def _content(self, anchor: Anchor, blobs: Blobs, read: Content, path: str, entry: Entry, index: Index) -> bytes:
         fixed = link_or_special(anchor, path, entry)
@@ -260,13 +272,13 @@ def _dirty(base: Snapshot, status: Status) -> frozenset[str]:
         entry = manifest.lookup(base.work, path)
         if path not in status.staged and staged is not None and entry is not None and entry.is_file:
             same_mode = bool(entry.mode & 0o100) == (staged.mode == 0o100755)
-            if same_mode and entry.content == b"b" + staged.oid.encode():
+            if same_mode and xattrs.plain(entry.content) == b"b" + staged.oid.encode():
                 continue
         found.add(path)
     for path, staged in base.index.entries.items():
         if staged.hidden:
             entry = manifest.lookup(base.work, path)
-            if entry is not None and entry.is_file and entry.content != b"b" + staged.oid.encode():
+            if entry is not None and entry.is_file and xattrs.plain(entry.content) != b"b" + staged.oid.encode():
                 found.add(path)
     return frozenset(found)
 

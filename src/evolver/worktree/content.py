@@ -1,7 +1,8 @@
 """What a file's bytes are called in the manifest: a blob git already has, a sha256 the vault keeps, or the bytes themselves.
 
 `b` + blob id: the raw bytes hash to that blob, so clean HEAD can give them back, whatever filters say (kinds 10, 22, 28).
-`s` + sha256: kept in the vault. `i` + bytes: small files of git's own folder. A link: its target.
+`s` + sha256: kept in the vault. `i` + bytes: small files of git's own folder. `l` + target: a link. Each kind has its letter, as a
+link may point at anything, a lone `-` too. In the worktree, `+` and a sha256 follow the first two for a file with extended attributes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable
 
+from evolver.worktree import xattrs
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.manifest import Entry
 from evolver.worktree.vault import CHUNK, Vault
@@ -41,7 +43,7 @@ def link_or_special(anchor: Anchor, path: str, entry: Entry) -> bytes | None:
     """The content of what is no regular file; None for a regular one."""
     if stat.S_ISREG(entry.mode):
         return None
-    return anchor.readlink(path) if stat.S_ISLNK(entry.mode) else b""
+    return b"l" + anchor.readlink(path) if stat.S_ISLNK(entry.mode) else b""
 
 
 def compared(anchor: Anchor, algorithm: str, *, name: bool = False) -> Content:
@@ -60,13 +62,19 @@ def compared(anchor: Anchor, algorithm: str, *, name: bool = False) -> Content:
             return OTHER
         try:
             blob, plain = digests(fd, algorithm)
+            extra = xattrs.packed(fd)
         finally:
             os.close(fd)
-        if before is not None and before.content in (b"b" + blob.encode(), b"s" + plain.encode()):
-            return before.content
-        return b"s" + plain.encode()
+        names = (b"b" + blob.encode(), b"s" + plain.encode())
+        same = before is not None and xattrs.plain(before.content) in names
+        return (xattrs.plain(before.content) if before is not None and same else names[1]) + attributes_digest(extra)
 
     return content
+
+
+def attributes_digest(extra: bytes) -> bytes:
+    """What follows a content's name for these attributes."""
+    return xattrs.MARK + hashlib.sha256(extra).hexdigest().encode() if extra else b""
 
 
 def kept(anchor: Anchor, vault: Vault, *, inline: bool) -> Content:

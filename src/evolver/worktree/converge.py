@@ -1,7 +1,8 @@
 """Makes named paths what a manifest says, whatever lies there now. Idempotent; may be killed at any instant and run again.
 
-Deletes exactly what the manifest lacks (DEL), writes by temporary file and rename (a hard link's other name keeps its bytes,
-hazard 39), and gives a restored file an mtime that the attempt's file did not have (stale caches, hazard 45).
+Deletes exactly what the manifest lacks (DEL), writes by temporary file and rename (a hard link's name outside keeps its bytes,
+hazard 39; names of one file that were all changed are names of one file again), and gives a restored file an mtime that the attempt's
+file did not have (stale caches, hazard 45).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import suppress
 
 from evolver.crash import crash_point
 from evolver.errors import EvolverError
+from evolver.worktree import xattrs
 from evolver.worktree.anchor import TEMPORARY, Anchor
 from evolver.worktree.manifest import Entry, Tree, entry_of, lookup, split
 from evolver.worktree.remove import remove
@@ -41,6 +43,7 @@ class Converge:
         self.written = 0
         self.deleted = 0
         self.problems: list[str] = []
+        self._made: dict[Entry, str] = {}  # as the baseline has it -> where it was made
         self._folders: set[str] = set()  # whose own mode is to be put right at the end
         self._now = time.time_ns()
 
@@ -61,7 +64,7 @@ class Converge:
         for path, entry in wanted:
             if entry.is_dir:
                 self._try(path, self._make_folder, path, entry)
-        for path, entry in wanted:
+        for path, entry in sorted(wanted, key=lambda item: item[0] not in self.same_bytes):  # a file that stays may get a name back
             if not entry.is_dir:
                 self._try(path, self._write, path, entry)
                 crash_point("restore.file")
@@ -142,6 +145,8 @@ class Converge:
             self._folders.add(folder)
             self._replace(folder, name, path, entry)
         self.written += 1
+        if entry.is_file:
+            self._made.setdefault(entry, path)
         self.target[folder][name] = entry_of(self.anchor.stat(path), entry.content)._replace(
             mode=entry.mode, uid=entry.uid, gid=entry.gid
         )
@@ -149,7 +154,8 @@ class Converge:
     def _replace(self, folder: str, name: str, path: str, entry: Entry) -> None:
         temporary = TEMPORARY + secrets.token_hex(6)
         try:
-            self._permitted(folder, lambda fd: self._create(fd, temporary, path, entry))
+            if not self._link(folder, temporary, entry):
+                self._permitted(folder, lambda fd: self._create(fd, temporary, path, entry))
             fd = self.anchor.folder(folder)
             os.rename(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
         except BaseException:
@@ -158,18 +164,41 @@ class Converge:
             raise
         self.anchor.keep_mode(path)
 
+    def _link(self, folder: str, temporary: str, entry: Entry) -> bool:
+        """Another name of a file this pass made, when both were names of one file: equal in everything, its inode too."""
+        twin = self._made.get(entry)
+        if twin is None:
+            return False
+        above, name = split(twin)
+        source = os.dup(self.anchor.folder(above))  # ours: the anchor may close what it holds when it opens the other
+        try:
+            with suppress(OSError):
+                self._permitted(folder, lambda fd: os.link(name, temporary, src_dir_fd=source, dst_dir_fd=fd, follow_symlinks=False))
+                self.target[above][name] = self.target[above][name]._replace(ctime_ns=os.stat(name, dir_fd=source, follow_symlinks=False).st_ctime_ns)
+                return True
+        finally:
+            os.close(source)
+        return False
+
     def _create(self, fd: int, name: str, path: str, entry: Entry) -> None:
         if entry.is_link:
-            os.symlink(os.fsdecode(entry.content), name, dir_fd=fd)
-            if os.geteuid() == 0:
-                os.chown(name, entry.uid, entry.gid, dir_fd=fd, follow_symlinks=False)
+            os.symlink(os.fsdecode(entry.content[1:]), name, dir_fd=fd)
+            self._own(fd, name, entry)
         elif stat.S_ISFIFO(entry.mode):
             os.mkfifo(name, stat.S_IMODE(entry.mode), dir_fd=fd)
+            self._own(fd, name, entry)
             os.chmod(name, stat.S_IMODE(entry.mode), dir_fd=fd)
         elif entry.is_file:
             self._create_file(fd, name, path, entry)
         else:
             raise OSError(0, "a socket or device cannot be made again")
+
+    def _own(self, fd: int, name: str, entry: Entry) -> None:
+        """Its owner and group, where we may say so; verify tells where not. A folder with setgid gives what is new in it another group."""
+        made = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if (made.st_uid, made.st_gid) != (entry.uid, entry.gid):
+            with suppress(PermissionError):
+                os.chown(name, entry.uid, entry.gid, dir_fd=fd, follow_symlinks=False)
 
     def _create_file(self, fd: int, name: str, path: str, entry: Entry) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -177,9 +206,8 @@ class Converge:
             for chunk in self.source.chunks(entry.content):
                 file.write(chunk)
             file.flush()
-            if (entry.uid, entry.gid) != (os.geteuid(), os.getegid()):
-                with suppress(PermissionError):
-                    os.fchown(file.fileno(), entry.uid, entry.gid)
+            self._own(fd, name, entry)
+            xattrs.put(file.fileno(), self.source.attributes(entry.content))  # before the mode: it is part of an access list
             os.fchmod(file.fileno(), stat.S_IMODE(entry.mode))
             other = self.attempted.get(path)
             if other is not None and other // SECOND_NS >= self._now // SECOND_NS:

@@ -13,7 +13,8 @@ from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 
 IGNOREFILE = ".gitignore"
-RULES = (IGNOREFILE, ".gitattributes", ".gitmodules")
+ATTRIBUTES = ".gitattributes"
+RULES = (IGNOREFILE, ATTRIBUTES, ".gitmodules")
 LONGEST = 3900  # bytes of a path that git can be asked about
 
 

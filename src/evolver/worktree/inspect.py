@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from evolver import reserve
 from evolver.errors import GitError
-from evolver.worktree import ignorerules, manifest, refs
+from evolver.worktree import ignorerules, manifest
+from evolver.worktree.adding import add_files, known_to_index
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.content import compared
 from evolver.worktree.control import Guarded
+from evolver.worktree.gitlinks import gitlink_head
 from evolver.worktree.ignorerules import LONGEST, below
 from evolver.worktree.index import GITLINK, Index, IndexDamaged, parse
 from evolver.worktree.manifest import LEFT, Entry, Scan, lookup, split
-from evolver.worktree.objects import Staged, TemporaryIndex, hash_files
+from evolver.worktree.objects import Hashed, Staged, TemporaryIndex, hash_files
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.trees import changed_tree
@@ -67,6 +68,7 @@ class Inspection:
     blocked: tuple[str, ...] = ()  # paths that also hold uncommitted work of the user
     tree: str = ""
     oversized: str = ""  # why the attempt is neither hashed nor committed nor kept; empty: it may be
+    refused: str = ""  # why `git add` would not make a commit of it; it can be looked at and undone all the same
     plugged: bool = False  # git's own rules cannot be read in the worktree: no filters, the baseline's ignore rules
     raw_index: bytes = b""
 
@@ -153,7 +155,9 @@ def _seal(site: Site, snapshot: Snapshot, guarded: Guarded, found: Inspection) -
         return
     try:
         with Anchor(site.root) as anchor:
-            wanted |= hash_files(site.git, anchor, files, site.boat.folder, filters=not found.plugged)
+            hashed = hashed_of(site, snapshot, found, anchor, files)
+        found.refused = hashed.why_not
+        wanted |= hashed.staged
         tree = changed_tree(site.git, snapshot.head_tree, wanted, snapshot.hash_size)
     except (GitError, OSError) as error:
         if not (error.disk_full if isinstance(error, GitError) else error.errno in reserve.FULL):
@@ -161,6 +165,15 @@ def _seal(site: Site, snapshot: Snapshot, guarded: Guarded, found: Inspection) -
         found.oversized = f"the disk is full: no room for {weight >> 20} MiB of new or changed files"
         return
     found.wanted, found.tree = wanted, tree
+
+
+def hashed_of(site: Site, snapshot: Snapshot, found: Inspection, anchor: Anchor, files: Mapping[str, Entry]) -> Hashed:
+    """Files of the attempt as blobs: as `git add` would make them, or as they lie there where git cannot."""
+    if found.plugged:
+        hashed = hash_files(site.git, anchor, files, site.boat.folder)
+        return replace(hashed, failed="git cannot add it: what it reads its rules from (.gitignore, .gitattributes) is no file")
+    known = known_to_index(snapshot.index, found.index, found.scan.tree, files)
+    return add_files(site.git, anchor, files, site.boat.folder, known, snapshot.hash_size)
 
 
 def seal_index(site: Site, snapshot: Snapshot) -> TemporaryIndex:
@@ -221,27 +234,6 @@ def _index_only(site: Site, snapshot: Snapshot, found: Inspection, wanted: dict[
     if dropped and not found.plugged:
         for path in ignorerules.ask(site.git, dropped):
             wanted[path] = Staged(0, "")
-
-
-def gitlink_head(root: Path, path: str) -> str | None:
-    """The commit a nested repository stands at, read from its files; None when it is none, or unborn."""
-    dot = root / path / ".git"
-    try:
-        folder = dot if dot.is_dir() else (root / path / os.fsdecode(read_regular(dot)[8:].strip()))
-        head = refs.value_of(read_regular(folder / "HEAD"))
-        for _ in range(6):
-            if not head.startswith("ref: "):
-                return head if head != refs.BROKEN else None
-            loose = folder / head[5:]
-            if loose.is_file():
-                head = refs.value_of(read_regular(loose))
-                continue
-            packed: dict[str, str] = {}
-            refs.parse_packed(read_regular(folder / "packed-refs"), packed)
-            head = packed.get(head[5:], refs.BROKEN)
-    except OSError:
-        return None
-    return None
 
 
 # ---------------------------------------------------------------- the public face

@@ -24,7 +24,7 @@ RACY_COARSE_NS = 2_000_000_000  # on filesystems that store whole seconds
 
 
 class Entry(NamedTuple):
-    """One name. `content`: `b` + blob id, `s` + sha256 (both hex), a link's target, LEFT or UNKNOWN."""
+    """One name. `content`: `b` + blob id, `s` + sha256 (both hex), `l` + a link's target, LEFT or UNKNOWN."""
 
     mode: int
     size: int

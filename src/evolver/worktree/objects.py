@@ -13,8 +13,6 @@ from evolver.git import Git
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.manifest import Entry
 
-ABSENT = "0 {zero}"
-
 
 @dataclass(frozen=True)
 class Staged:
@@ -37,32 +35,63 @@ def quoted(path: str) -> bytes:
     return bytes(out + b'"')
 
 
-def hash_files(git: Git, anchor: Anchor, files: Mapping[str, Entry], scratch: Path, *, filters: bool = True) -> dict[str, Staged]:
-    """Write regular files and symlinks as blobs; path -> what an index says of it. Clean filters are the user's (the guard has
-    put config back). A file that cannot be read raises."""
-    regular = [p for p, e in files.items() if e.is_file]
-    links = [p for p, e in files.items() if e.is_link]
+@dataclass(frozen=True)
+class Hashed:
+    """Path -> what an index says of it; path -> why it cannot be added; `failed`: why nothing can be added as git would do it."""
+
+    staged: dict[str, Staged]
+    refused: dict[str, str]
+    failed: str = ""
+
+    @property
+    def why_not(self) -> str:
+        """In words; empty: all of it can be added."""
+        if self.failed:
+            return self.failed
+        return next((f"{path!r} cannot be added: {why}" for path, why in self.refused.items()), "")
+
+
+def hash_files(git: Git, anchor: Anchor, files: Mapping[str, Entry], scratch: Path) -> Hashed:
+    """Regular files and symlinks as they lie there: no filters, nothing of the user's configuration."""
+    readable, refused = lent(anchor, files)
+    regular = [p for p in readable if files[p].is_file]
+    links = [p for p in readable if files[p].is_link]
     result: dict[str, Staged] = {}
     if regular:
-        for path in regular:
-            os.close(anchor.open_file(path))  # lends permissions where the owner took them away
-        options = () if filters else ("--no-filters",)
-        done = git.run("hash-object", "-w", *options, "--stdin-paths", input=b"\n".join(quoted(p) for p in regular) + b"\n")
-        for path, oid in zip(regular, done.text.split(), strict=True):
-            mode = 0o100755 if files[path].mode & stat.S_IXUSR else 0o100644
-            result[path] = Staged(mode, oid)
+        for path, oid in zip(regular, _blobs(git, regular), strict=True):
+            result[path] = Staged(0o100755 if files[path].mode & stat.S_IXUSR else 0o100644, oid)
     if links:
         names = []
         for number, path in enumerate(links):
             target = scratch / f"link.{number}"
             target.write_bytes(anchor.readlink(path))
             names.append(target)
-        done = git.run("hash-object", "-w", "--no-filters", "--stdin-paths", input=b"\n".join(quoted(str(n)) for n in names) + b"\n")
-        for path, oid in zip(links, done.text.split(), strict=True):
+        for path, oid in zip(links, _blobs(git, [str(n) for n in names]), strict=True):
             result[path] = Staged(0o120000, oid)
         for name in names:
             name.unlink()
-    return result
+    return Hashed(result, refused)
+
+
+def _blobs(git: Git, paths: list[str]) -> list[str]:
+    done = git.run("hash-object", "-w", "--no-filters", "--stdin-paths", input=b"\n".join(quoted(p) for p in paths) + b"\n")
+    return done.text.split()
+
+
+def lent(anchor: Anchor, files: Mapping[str, Entry]) -> tuple[list[str], dict[str, str]]:
+    """Lends permissions where the owner took them away. What stays unreadable (another user's file) is named, not read."""
+    readable, refused = [], {}
+    for path, entry in files.items():
+        try:
+            if entry.is_file:
+                os.close(anchor.open_file(path))
+            else:
+                anchor.readlink(path)
+        except OSError as error:
+            refused[path] = error.strerror or str(error)
+        else:
+            readable.append(path)
+    return readable, refused
 
 
 class TemporaryIndex:

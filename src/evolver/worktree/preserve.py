@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from evolver.errors import GitError
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.ignorerules import LONGEST, below
-from evolver.worktree.inspect import Inspection, seal_index
+from evolver.worktree.inspect import Inspection, hashed_of, seal_index
 from evolver.worktree.manifest import LEFT, Entry, lookup
-from evolver.worktree.objects import Staged, TemporaryIndex, commit_tree, empty_tree, hash_files, quoted
+from evolver.worktree.objects import Staged, TemporaryIndex, commit_tree, empty_tree, quoted
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 
@@ -47,7 +47,14 @@ def keep(
     index_tree, theirs = _index_tree(site, snapshot, found)
     work, loose = _sort(snapshot, found, theirs, ignored=ignored)
     with Anchor(site.root) as anchor:
-        hashed = hash_files(git, anchor, {p: e for p, e in {**work, **loose}.items() if e is not None}, site.boat.folder, filters=not found.plugged)
+        files = {p: e for p, e in {**work, **loose}.items() if e is not None}
+        blobs = hashed_of(site, snapshot, found, anchor, files)
+    if blobs.refused:
+        raise GitError(
+            f"the attempt cannot be kept whole: {next(iter(blobs.refused))!r}: {next(iter(blobs.refused.values()))}",
+            "Make it readable or move it away, then `evolver resume`; `evolver resume --rollback hard` keeps nothing.",
+        )
+    hashed = blobs.staged
     with TemporaryIndex(git, site.boat.folder / "work-index") as temporary:
         temporary.read_tree(index_tree)
         temporary.stage({p: hashed.get(p, Staged(0, "")) for p in work}, zero)

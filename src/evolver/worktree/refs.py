@@ -69,7 +69,7 @@ def read(private: Tree, common: Tree, packed: bytes) -> Refs:
     if head is not None:
         words = value_of(head.content[1:]) if head.is_file and head.content.startswith(b"i") else BROKEN
         if head.is_link:  # the old way of a symbolic HEAD
-            words = "ref: " + head.content.decode("utf-8", "surrogateescape")
+            words = "ref: " + head.content[1:].decode("utf-8", "surrogateescape")
     return Refs(words, {n: v for n, v in found.items() if not n.startswith(OURS)}, packed_ok)
 
 

@@ -8,9 +8,10 @@ from contextlib import suppress
 
 import msgspec
 
-from evolver.worktree.manifest import lookup
+from evolver.worktree.manifest import LEFT, lookup
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
+from evolver.worktree.xattrs import plain
 
 DAYS = 14
 FILE = "kept.jsonl"
@@ -22,7 +23,7 @@ class KeptFile(msgspec.Struct, frozen=True):
     time: int  # seconds
     iteration_id: str
     path: str
-    sha256: str
+    sha256: str  # of a link: its target
     mode: str
 
 
@@ -31,12 +32,14 @@ def remember_user_files(site: Site, snapshot: Snapshot, paths: list[str]) -> Non
     lines = []
     for path in paths:
         entry = lookup(snapshot.work, path)
-        if entry is None or not entry.content.startswith(b"s"):
+        if entry is None or not (entry.is_link or entry.content.startswith(b"s")) or entry.content == LEFT:
             continue
+        digest = site.vault.put(entry.content[1:]) if entry.is_link else plain(entry.content)[1:].decode()
         name = os.fsencode(path).decode("utf-8", "backslashreplace")
-        kept = KeptFile(int(time.time()), snapshot.iteration_id, name, entry.content[1:].decode(), f"{entry.mode & 0o7777:o}")
+        kept = KeptFile(int(time.time()), snapshot.iteration_id, name, digest, f"{entry.mode & 0o177777 if entry.is_link else entry.mode & 0o7777:o}")
         lines.append(msgspec.json.encode(kept) + b"\n")
     if lines:
+        site.vault.sync()
         with open(site.vault.folder / FILE, "ab") as file:
             file.write(b"".join(lines))
             file.flush()

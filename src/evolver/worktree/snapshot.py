@@ -17,7 +17,8 @@ from evolver.worktree.manifest import LEFT, Entry, Folder, Tree
 from evolver.worktree.refs import Refs
 from evolver.worktree.values import Baseline
 
-VERSION = 3
+VERSION = 4
+BARE_LINKS = 3  # the version before: a link's content was its target alone
 STASH_LOG = "logs/refs/stash"
 
 _Row = tuple[bytes, int, int, int, int, int, int, int, bytes]
@@ -175,9 +176,14 @@ def _rows(tree: Tree) -> _Rows:
     return [(encode(folder), [(encode(name), *entry) for name, entry in content.items()]) for folder, content in tree.items()]
 
 
-def _tree(rows: _Rows) -> Tree:
+def _tree(rows: _Rows, version: int) -> Tree:
     decode = os.fsdecode
-    return {decode(folder): {decode(row[0]): Entry(*row[1:]) for row in content} for folder, content in rows}
+    tree = {decode(folder): {decode(row[0]): Entry(*row[1:]) for row in content} for folder, content in rows}
+    if version == BARE_LINKS:
+        for folder in tree.values():
+            links = {name: e._replace(content=b"l" + e.content) for name, e in folder.items() if e.is_link and e.content != LEFT}
+            folder.update(links)
+    return tree
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -215,8 +221,10 @@ def decode(data: bytes, index_bytes: Callable[[bytes], bytes]) -> Snapshot:
         s = msgspec.msgpack.decode(data, type=_Stored)
     except msgspec.MsgspecError as error:
         raise EvolverError(f"the stored baseline cannot be read: {error}", "It was written by another version of evolver.") from error
+    if s.version not in (BARE_LINKS, VERSION):
+        raise EvolverError(f"the stored baseline has version {s.version}, not {VERSION}", "It was written by another version of evolver.")
     de = os.fsdecode
-    private = _tree(s.private)
+    private = _tree(s.private, s.version)
     hash_size = 20 if s.algorithm == "sha1" else 32
     entry = private.get("", {}).get("index")
     raw = index_bytes(entry.content) if entry is not None else b""
@@ -224,9 +232,9 @@ def decode(data: bytes, index_bytes: Callable[[bytes], bytes]) -> Snapshot:
         pre_ref=s.pre_ref,
         head_tree=s.head_tree,
         refs=Refs(de(s.head), {de(n): de(v) for n, v in s.refs}),
-        work=_tree(s.work),
+        work=_tree(s.work, s.version),
         private=private,
-        common=_tree(s.common) if s.common is not None else None,
+        common=_tree(s.common, s.version) if s.common is not None else None,
         index=parse(raw, hash_size),
         dotgit=DotGit(*s.dotgit),
         opaque=frozenset(map(de, s.opaque)),

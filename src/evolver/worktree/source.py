@@ -10,6 +10,7 @@ from typing import Any
 
 from evolver.errors import GitError, NotRestoredError
 from evolver.git import Git
+from evolver.worktree import xattrs
 from evolver.worktree.vault import CHUNK, Vault
 
 
@@ -33,7 +34,7 @@ class Source:
 
     def chunks(self, content: bytes) -> Iterator[bytes]:
         """Raise `NotRestoredError` or `GitError` when the bytes are not to be had."""
-        kind, rest = content[:1], content[1:]
+        kind, rest = content[:1], xattrs.plain(content)[1:]
         if kind == b"i":
             yield rest
         elif kind == b"s":
@@ -42,6 +43,11 @@ class Source:
             yield from self._blob(rest.decode())
         else:
             raise NotRestoredError(f"nothing is known of this file's bytes ({content[:1]!r})")
+
+    def attributes(self, content: bytes) -> xattrs.Pairs:
+        """A file's extended attributes. Raise `NotRestoredError` when the vault has them no more."""
+        digest = xattrs.digest(content)
+        return xattrs.unpacked(self._vault.get(digest)) if digest else []
 
     def _from_vault(self, digest: str) -> Iterator[bytes]:
         fd = self._vault.open(digest)

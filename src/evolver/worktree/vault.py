@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolver.errors import NotRestoredError
+from evolver.worktree.durable import sync_filesystem
 from evolver.worktree.manifest import FILE_FLAGS
 
 CHUNK = 1 << 20
@@ -150,7 +151,7 @@ class Vault:
         if not self._new:
             return
         if len(self._new) > SYNC_EACH:
-            os.sync()
+            sync_filesystem(self.folder)
         else:
             for path in self._new:
                 fd = os.open(path, os.O_RDONLY)

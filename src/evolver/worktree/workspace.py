@@ -35,6 +35,7 @@ from evolver.worktree.aside import Aside
 from evolver.worktree.attempt import commits_since, describe, diff_pieces, head_and_stash, stat_of
 from evolver.worktree.baseline import Taking
 from evolver.worktree.control import Guard, Guarded
+from evolver.worktree.durable import settled_on_disk
 from evolver.worktree.gitwalk import walk_git
 from evolver.worktree.inspect import Inspection, inspect, walk
 from evolver.worktree.keeping import anchor_refs, store_in_stash
@@ -170,7 +171,7 @@ class Workspace:
             commit_subjects=subjects,
             index_changed=found.index_changed,
             control=control,
-            committable=bool(found.wanted or found.oversized),
+            committable=found.tree != snapshot.head_tree or bool(found.oversized or found.refused),
             oversized=found.oversized,
             refs_left=tuple(r.name for r in moved if r.name in self._left),
             tree=found.tree,
@@ -266,6 +267,8 @@ class Workspace:
         """After the validators of a passing attempt: remove what they dropped (unless ignored), put back what they
         altered. Returns the paths, as text. The attempt stays. Raise `AcceptRefused` when something cannot be put right."""
         snapshot, found = self._of(baseline), self._inspected(baseline, attempt)
+        if found.refused:
+            return ()  # will not be committed, so there is nothing to be made as it was validated
         try:
             settled = settle(self._site, snapshot, found, self._opaque)
         except (GitError, OSError) as error:
@@ -322,6 +325,7 @@ class Workspace:
         """The run ended verified: prune vault and lifeboat, except `head` and the user's bytes of accepted attempts of
         the last 14 days."""
         crash_point("release.before")
+        settled_on_disk((self._site.common, self._site.private, self._site.root), self.layout.vault)
         self._prune_attempts()
         self._aside().discard()
         self._site.vault.keep_only(retained(self._site))
