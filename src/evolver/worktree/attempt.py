@@ -26,13 +26,9 @@ class Counts(TypedDict):
 def describe(found: Inspection, snapshot: Snapshot, guarded: Guarded) -> tuple[Change, ...]:
     """Paths of the worktree, and of git's folder where a submodule or another worktree's metadata changed."""
     listed = list(changes_of(found))
-    pairs = [(snapshot.private, guarded.folders.private)]
-    if snapshot.common is not None and guarded.folders.common is not None:
-        pairs.append((snapshot.common, guarded.folders.common))
-    for before, now in pairs:
-        for name in verify.modules(before, now):
-            listed.append(Change(os.fsencode(f".git/{name}"), ChangeKind.MODIFIED, True))
-    names = {n for n, e in pairs[-1][1].get("worktrees", {}).items() if e.is_dir}
+    for name in verify.modules(snapshot.private, guarded.folders.private):
+        listed.append(Change(os.fsencode(f".git/{name}"), ChangeKind.MODIFIED, True))
+    names = {n for n, e in (guarded.folders.common or guarded.folders.private).get("worktrees", {}).items() if e.is_dir}
     for name in sorted(names ^ set(snapshot.siblings)):
         kind = ChangeKind.ADDED if name in names else ChangeKind.DELETED
         listed.append(Change(os.fsencode(f".git/worktrees/{name}/"), kind, True))

@@ -93,9 +93,9 @@ class Guard:
     def _compare(self, area: str, top: Path, before: Tree, now: Tree) -> None:
         """Put control and quiet files back; give folders of every kind their modes back."""
         wrong: list[str] = []
-        for path in _different(before, now):
+        for path in _different(before, now, beside=area == "common"):
             was, is_now = lookup(before, path), lookup(now, path)
-            kind = kind_of(path)
+            kind = kind_of(path, beside=area == "common")
             if (was or is_now) is not None and (was is None or was.is_dir) and (is_now is None or is_now.is_dir):
                 if self._folder(area, path, kind, was, is_now):
                     wrong.append(path)
@@ -170,7 +170,7 @@ class Guard:
             self.problems += work.problems
 
 
-def _different(before: Tree, now: Tree) -> list[str]:
+def _different(before: Tree, now: Tree, *, beside: bool) -> list[str]:
     """Paths whose meaning differs, folders before what is in them. Other worktrees' folders and object stores aside."""
     found = []
     for folder in sorted({*before, *now}):
@@ -182,7 +182,7 @@ def _different(before: Tree, now: Tree) -> list[str]:
             was, is_now = old.get(name), new.get(name)
             if was is not None and is_now is not None and was.means() == is_now.means():
                 continue
-            if kind_of(path) is not Kind.SIBLING and not path.startswith("evolver"):
+            if kind_of(path, beside=beside) is not Kind.SIBLING and not path.startswith("evolver"):
                 found.append(path)
     return sorted(found)
 

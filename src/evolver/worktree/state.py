@@ -184,17 +184,18 @@ class StateBack:
         with Source(self.site.vault, None) as source:
             return b"".join(source.chunks(entry.content))
 
-    def _areas(self, folders: GitFolders) -> list[tuple[Path, Tree, Tree]]:
-        areas = [(self.site.private, self.snapshot.private, folders.private)]
-        if self.snapshot.common is not None and folders.common is not None:
-            areas.append((self.site.common, self.snapshot.common, folders.common))
-        return areas
+    def _shared(self, folders: GitFolders) -> tuple[Path, Tree, Tree]:
+        return self.site.common, self.snapshot.shared, folders.common if folders.common is not None else folders.private
 
     def _logs(self, folders: GitFolders) -> None:
         """A reflog may have grown; what it held is the user's way back to older commits (hazard 17)."""
-        for top, before, _ in self._areas(folders):
+        areas = {self.site.private: self.snapshot.private, self.site.common: self.snapshot.shared}
+        for top, before in areas.items():
+            beside = top != self.site.private
             for path, entry in entries(before, "logs"):
-                if entry.is_dir or path == STASH_LOG:
+                if entry.is_dir or path == STASH_LOG or path.removeprefix("logs/") in self.left:
+                    continue
+                if kind_of(path, beside=beside) is Kind.SIBLING:
                     continue
                 file = top / path
                 try:
@@ -207,17 +208,17 @@ class StateBack:
                 self._converge(top, before, [path])
 
     def _modules(self, folders: GitFolders) -> None:
-        for top, before, now in self._areas(folders):
-            wrong = [
-                path
-                for path in sorted({*(p for p, _ in entries(before, "modules")), *(p for p, _ in entries(now, "modules"))})
-                if kind_of(path) is Kind.STATE and not _same(before, now, path)
-            ]
-            self._converge(top, before, wrong)
+        before, now = self.snapshot.private, folders.private
+        wrong = [
+            path
+            for path in sorted({*(p for p, _ in entries(before, "modules")), *(p for p, _ in entries(now, "modules"))})
+            if kind_of(path) is Kind.STATE and not _same(before, now, path)
+        ]
+        self._converge(self.site.private, before, wrong)
 
     def _siblings(self, folders: GitFolders) -> None:
         """Metadata of worktrees the attempt added goes; of those it removed comes back. Folders outside stay untouched."""
-        top, before, now = self._areas(folders)[-1]
+        top, before, now = self._shared(folders)
         names = {n for n, e in now.get("worktrees", {}).items() if e.is_dir}
         for name in sorted(names - set(self.snapshot.siblings)):
             with Anchor(top) as anchor:
