@@ -141,8 +141,9 @@ class Iteration:
         self.attempt = self.run.workspace.inspect(self.baseline, self.control)
         crash_point("iteration.inspected")
         self.run.events.emit(telling.inspected(self.id, self.baseline, self.attempt), iteration=self.number)
-        if self.attempt.refs_left:
-            self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=self.attempt.refs_left), iteration=self.number)
+        left, kept = self.attempt.refs_left, self.attempt.refs_kept
+        if left or kept:
+            self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=left, kept=kept), iteration=self.number)
         self.run.alert_pushed(self.id, self.number, self.attempt)
         return state.but(changed=self.attempt.changed, committable=self.attempt.committable)
 

@@ -418,7 +418,8 @@ class AlertRefsLeft(Event, frozen=True, kw_only=True):
     TYPE = "alert.refs_left"
     SEVERITY: ClassVar[Severity] = "alert"
     iteration_id: str
-    refs: tuple[str, ...]
+    refs: tuple[str, ...]  # another worktree's: not put back
+    kept: tuple[str, ...] = ()  # may be another worktree's: put back, and kept below refs/evolver/attempts/moved/
 
 
 class SinkGap(Event, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Set
 from typing import TypedDict
 
 from evolver.git import Git
@@ -23,13 +24,14 @@ class Counts(TypedDict):
     patch_id: str
 
 
-def describe(found: Inspection, snapshot: Snapshot, guarded: Guarded) -> tuple[Change, ...]:
-    """Paths of the worktree, and of git's folder where a submodule or another worktree's metadata changed."""
+def describe(found: Inspection, snapshot: Snapshot, guarded: Guarded, lived_in: Set[str]) -> tuple[Change, ...]:
+    """Paths of the worktree, and of git's folder where a submodule or another worktree's metadata changed. `lived_in`: worktrees
+    somebody else added."""
     listed = list(changes_of(found))
     for name in verify.modules(snapshot.private, guarded.folders.private):
         listed.append(Change(os.fsencode(f".git/{name}"), ChangeKind.MODIFIED, True))
     names = {n for n, e in (guarded.folders.common or guarded.folders.private).get("worktrees", {}).items() if e.is_dir}
-    for name in sorted(names ^ set(snapshot.siblings)):
+    for name in sorted((names ^ set(snapshot.siblings)) - lived_in):
         kind = ChangeKind.ADDED if name in names else ChangeKind.DELETED
         listed.append(Change(os.fsencode(f".git/worktrees/{name}/"), kind, True))
     return tuple(listed)

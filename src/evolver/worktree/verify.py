@@ -41,7 +41,7 @@ def repository(site: Site, snapshot: Snapshot, folders: GitFolders, left: frozen
     if snapshot.common is not None and folders.common is not None:
         out += list(_control(snapshot.common, folders.common, beside=True))
     names = {n for n, e in (folders.common or folders.private).get("worktrees", {}).items() if e.is_dir}
-    out += [f"worktree metadata {name} differs" for name in sorted(names ^ set(snapshot.siblings))]
+    out += [f"worktree metadata {name} differs" for name in sorted((names ^ set(snapshot.siblings)) - site.lived_in)]
     return out
 
 
@@ -53,10 +53,10 @@ def _refs(snapshot: Snapshot, now: Refs, left: frozenset[str]) -> Iterator[str]:
 
 
 def _stash(site: Site, snapshot: Snapshot, now: Refs) -> Iterator[str]:
-    back = StateBack(site, snapshot, now, frozenset(), False)
-    log = b"".join((back.bytes_of(snapshot.shared, STASH_LOG), *snapshot.own_stash))
+    lines = StateBack(site, snapshot, now, frozenset(), False).stash_wanted()
+    log = b"".join(lines)
     path = site.common / STASH_LOG
-    tip = snapshot.own_stash[-1].split(b" ", 2)[1].decode() if snapshot.own_stash else snapshot.refs.refs.get(STASH)
+    tip = lines[-1].split(b" ", 2)[1].decode() if lines else snapshot.refs.refs.get(STASH)
     if now.refs.get(STASH) != tip or (tip is not None and (path.read_bytes() if path.is_file() else b"") != log):
         yield "the stash list differs"
 

@@ -27,7 +27,7 @@ from evolver.errors import EXHAUSTED, EvolverError, NotRestoredError, PreflightE
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
-from evolver.worktree import mounts, refs
+from evolver.worktree import attribution, mounts, refs
 from evolver.worktree import snapshot as snapshots
 from evolver.worktree import verify as verifying
 from evolver.worktree.accept import Accepting, AcceptRefused
@@ -45,7 +45,7 @@ from evolver.worktree.preserve import keep
 from evolver.worktree.quiet import Quiet
 from evolver.worktree.rebuild import adopt_identity, is_replaced
 from evolver.worktree.restore import files_back, index_back, journal, journal_done, state_back
-from evolver.worktree.retention import remember_user_files, retained
+from evolver.worktree.retention import altered_beside, place_of, remember_user_files, retained
 from evolver.worktree.settle import settle
 from evolver.worktree.siblings import siblings, worked_in
 from evolver.worktree.site import Site
@@ -68,6 +68,7 @@ class Workspace:
     _control: ControlReport = field(default_factory=ControlReport)
     _found: Inspection | None = None
     _left: frozenset[str] = frozenset()
+    _unclear: dict[str, str] = field(default_factory=dict)  # refs to be put back that somebody else may have moved
     _opaque: frozenset[str] = frozenset()
     _shared: bool = False  # another run is active in a sibling worktree
     _proof: Scan | None = None  # a walk after the last write that met nothing but the baseline
@@ -108,6 +109,7 @@ class Workspace:
             message = f"the baseline cannot be kept: {error.strerror}" + (f": {error.filename}" if error.filename else "")
             raise PreflightError(message, "Make room, or raise the limit; nothing was changed.") from error
         self._site.write_own_stash("", ())
+        self._site.lived_in.clear()
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
         self._control, self._altered = ControlReport(), ()
         reserve.hold(self.layout.reserve)
@@ -156,8 +158,8 @@ class Workspace:
         attempt = Attempt(
             post_ref=guarded.refs.commit,
             branch=guarded.refs.branch,
-            changes=describe(found, snapshot, guarded),
-            refs=(*head_and_stash(snapshot, guarded), *(r for r in moved if r.name not in self._left)),
+            changes=describe(found, snapshot, guarded, self._site.lived_in),
+            refs=tuple(r for r in (*head_and_stash(snapshot, guarded), *moved) if r.name not in self._left),
             commits=commits,
             commit_subjects=subjects,
             index_changed=found.index_changed,
@@ -165,6 +167,7 @@ class Workspace:
             committable=bool(found.wanted or found.oversized),
             oversized=found.oversized,
             refs_left=tuple(r.name for r in moved if r.name in self._left),
+            refs_kept=tuple(sorted(self._unclear)),
             tree=found.tree,
             mounts=tuple(mounts.differences(snapshot.mounts, mounts.inside(self._site.root))),
             **stat_of(self._bare_git(), snapshot.pre_ref, found),
@@ -206,11 +209,13 @@ class Workspace:
         crash_point("restore.before")
         snapshot, guarded, site = self._of(baseline), self._quiesced(baseline), self._site
         journal(site, snapshot)
+        self._look_beside()
+        remember_user_files(site, snapshot, altered_beside(site, snapshot, self._opaque))
         # What validators did since the attempt was inspected is met by the walk below, which serves `verify` too.
         changed = self._found.changed if self._found is not None else walk(site, snapshot, self._opaque, name=False)[1]
         self._found = None
         files = files_back(site, snapshot, changed)
-        state = state_back(site, snapshot, guarded.refs, self._left, shared=self._shared)
+        state = state_back(site, snapshot, guarded.refs, self._left, shared=self._shared, unclear=self._unclear)
         index = index_back(site, snapshot, changed)
         self._quiet = Quiet(site.root, snapshot.work) if not self._opaque else None  # before the walk looks at anything
         scan, rest = walk(site, snapshot, self._opaque, name=False)
@@ -223,6 +228,7 @@ class Workspace:
 
     def verify(self, baseline: Baseline) -> Verified:
         """Compare the worktree and the repository with the baseline anew."""
+        self._look_beside()
         verified, scan = self._compare(baseline, self._proof)
         snapshot = self._of(baseline)
         if verified.equal:
@@ -278,8 +284,10 @@ class Workspace:
         if not attempt.committable:
             raise AcceptRefused("the attempt left nothing to commit")
         users = sorted({*found.user_untracked(snapshot), *self._altered})
-        remember_user_files(self._site, snapshot, users)
-        accepting = Accepting(self._site, snapshot, found, guarded.refs, attempt.commits, self._left, self._shared)
+        remember_user_files(self._site, snapshot, [*users, *altered_beside(self._site, snapshot, self._opaque)])
+        accepting = Accepting(
+            self._site, snapshot, found, guarded.refs, attempt.commits, self._left, self._shared, self._unclear
+        )
         commit = accepting.run(message, commits, hooks=hooks)
         return Accepted(
             commit,
@@ -310,6 +318,7 @@ class Workspace:
         the last 14 days."""
         crash_point("release.before")
         self._prune_attempts()
+        attribution.forget_anchors(self._site)
         self._aside().discard()
         self._site.vault.keep_only(retained(self._site))
         self._site.boat.prune()
@@ -360,17 +369,21 @@ class Workspace:
         return self._found
 
     def _look_beside(self) -> None:
-        """Refs that are not this run's to move, and folders where another run works."""
-        others = siblings(self._site)
-        snapshot, guarded = self._snapshot, self._guarded
+        """Refs that are not this run's to move, and folders that are other worktrees."""
+        site, snapshot = self._site, self._snapshot
+        others = siblings(site, snapshot)
         self._shared = any(s.active for s in others)
-        self._opaque = worked_in(self._site, others)
-        existed = set(snapshot.siblings) if snapshot is not None else set()
-        left = {s.branch for s in others if s.branch is not None and (s.folder == self._site.common or s.folder.name in existed)}
-        own = snapshot.refs.branch if snapshot is not None else None
-        if self._shared and snapshot is not None and guarded is not None:
-            left |= {r.name for r in refs.changes(snapshot.refs, guarded.refs) if r.name != refs.STASH}
-        self._left = frozenset(name for name in left if name is not None and name != own)
+        self._opaque = worked_in(site, snapshot, others)
+        if snapshot is None:
+            return
+        now = self._guarded.refs if self._guarded is not None else snapshot.refs
+        self._left = attribution.left(snapshot, now, others)
+        if self._shared:
+            moved = {r.name for r in refs.changes(snapshot.refs, now)}
+            self._left |= moved - {refs.STASH, snapshot.refs.branch}
+        elif attribution.stashed_beside(site, snapshot, others):
+            self._left |= {refs.STASH}
+        self._unclear = attribution.unclear(site, snapshot, now, self._left, others)
 
     def _compare(self, baseline: Baseline, proof: Scan | None) -> tuple[Verified, Scan]:
         snapshot, site = self._of(baseline), self._site
@@ -387,5 +400,7 @@ class Workspace:
         else:
             folders = walk_git(site, snapshot, keep=False)
             differences += verifying.repository(site, snapshot, folders, self._left, shared=self._shared)
-        return Verified(tuple(differences[: verifying.NAMED]), snapshot.left), proof
+        beside = [f"{p} (earlier: {place_of(site, snapshot, p)})" for p in altered_beside(site, snapshot, self._opaque)]
+        left = (*snapshot.left, *sorted(self._opaque), *beside[: verifying.NAMED])
+        return Verified(tuple(differences[: verifying.NAMED]), left), proof
 
