@@ -141,9 +141,9 @@ class Iteration:
         self.attempt = self.run.workspace.inspect(self.baseline, self.control)
         crash_point("iteration.inspected")
         self.run.events.emit(telling.inspected(self.id, self.baseline, self.attempt), iteration=self.number)
-        left, kept = self.attempt.refs_left, self.attempt.refs_kept
-        if left or kept:
-            self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=left, kept=kept), iteration=self.number)
+        left, put_back = self.attempt.refs_left, self.attempt.refs_put_back
+        if left or put_back:
+            self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=left, put_back=put_back), iteration=self.number)
         self.run.alert_pushed(self.id, self.number, self.attempt)
         return state.but(changed=self.attempt.changed, committable=self.attempt.committable)
 

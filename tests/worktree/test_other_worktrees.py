@@ -205,7 +205,13 @@ def test_what_nothing_tells_of_is_put_back_and_kept(repo: Repo, side: Repo) -> N
     assert refs(repo) == {"refs/heads/main", "refs/heads/other", "refs/heads/side"}
     kept = repo.sh("git for-each-ref --format='%(refname) %(contents:subject)' refs/evolver/attempts/moved").splitlines()
     assert sorted(line.split("/", 6)[6] for line in kept) == ["heads/loose loose", "tags/noted note"]
-    assert told(repo, "alert.refs_left")[0]["kept"] == ["refs/heads/loose", "refs/tags/noted"]
+    assert told(repo, "alert.refs_left")[0]["put_back"] == ["refs/heads/loose", "refs/heads/other", "refs/tags/noted"]
+
+
+def test_a_worktree_removed_with_its_branch_comes_back_and_is_named(repo: Repo) -> None:
+    assert during(repo, lambda: repo.sh("git worktree remove ../side; git branch -qD side"), "false").code == 1
+    assert "refs/heads/side" in refs(repo)
+    assert told(repo, "alert.refs_left")[0]["put_back"] == ["refs/heads/side"]
 
 
 def test_an_attempt_alone_is_undone_and_not_kept(repo: Repo, side: Repo) -> None:
@@ -215,6 +221,21 @@ def test_an_attempt_alone_is_undone_and_not_kept(repo: Repo, side: Repo) -> None
     assert differences(beside, Snapshot.of(side.root)) == []
     assert repo.sh("git for-each-ref refs/evolver/attempts") == ""
     assert not told(repo, "alert.refs_left")
+
+
+def test_another_run_and_an_open_editor_in_linked_worktrees(repo: Repo, side: Repo) -> None:
+    repo.sh("git worktree add -q -b third ../third")
+
+    def work() -> None:
+        (repo.root / ".git/worktrees/third/index.lock").touch()
+        assert side.run("echo s >>src/a.py; git commit -qam s; git branch sides", "false", "--rollback", "stash").code == 1
+
+    assert during(repo, work, "true", "--rollback", "stash").code == 0
+    assert not told(repo, "alert.control_changed")
+    assert (repo.root / ".git/worktrees/third/index.lock").exists()
+    assert refs(repo) == {f"refs/heads/{n}" for n in ("main", "other", "side", "third")}  # each undid its own
+    assert side.evolver("audit", "verify").code == 0  # its locks and its stream stayed
+    assert "evolver" in repo.sh("git stash list")
 
 
 # ------------------------------------------------------------ after a kill; a bare repository

@@ -419,7 +419,7 @@ class AlertRefsLeft(Event, frozen=True, kw_only=True):
     SEVERITY: ClassVar[Severity] = "alert"
     iteration_id: str
     refs: tuple[str, ...]  # another worktree's: not put back
-    kept: tuple[str, ...] = ()  # may be another worktree's: put back, and kept below refs/evolver/attempts/moved/
+    put_back: tuple[str, ...] = ()  # may be another worktree's doing: put back, what they said kept below refs/evolver/attempts/moved/
 
 
 class SinkGap(Event, frozen=True, kw_only=True):

@@ -136,7 +136,7 @@ def alert_text(event: ev.Event) -> str:
             return f"stalled ({event.condition}): {event.detail}"
         case ev.AlertRefsLeft():
             said = [f"left, as another worktree stands on them or moved them: {', '.join(event.refs)}"] if event.refs else []
-            said += [f"put back, and kept below refs/evolver/attempts/moved: {', '.join(event.kept)}"] if event.kept else []
+            said += [f"put back, what they said kept below refs/evolver/attempts/moved: {', '.join(event.put_back)}"] if event.put_back else []
             return f"refs that moved during iteration {number_in(event.iteration_id)}: {'; '.join(said)}"
         case ev.RollbackFailed():
             left = ", ".join(event.leftovers[:5]) or event.reason

@@ -34,6 +34,12 @@ def describe(found: Inspection, snapshot: Snapshot, guarded: Guarded, lived_in: 
     for name in sorted((names ^ set(snapshot.siblings)) - lived_in):
         kind = ChangeKind.ADDED if name in names else ChangeKind.DELETED
         listed.append(Change(os.fsencode(f".git/worktrees/{name}/"), kind, True))
+    for name in sorted(names & set(snapshot.siblings)):
+        path = f"worktrees/{name}/locked"
+        was, is_now = lookup(snapshot.shared, path), lookup(guarded.folders.common or guarded.folders.private, path)
+        if (was.content if was else None) != (is_now.content if is_now else None):
+            kind = ChangeKind.ADDED if was is None else ChangeKind.DELETED if is_now is None else ChangeKind.MODIFIED
+            listed.append(Change(os.fsencode(f".git/{path}"), kind, True))
     return tuple(listed)
 
 

@@ -24,6 +24,7 @@ from evolver.worktree.source import stored
 MOVED = f"{OURS}attempts/moved/"
 DAYS = 14  # as long as the user's bytes in the vault
 _STASHED = re.compile(rb"(?:WIP on|On) (\(no branch\)|[^\s:]+): ")
+_PRESERVED = re.compile(rb"evolver [0-9a-f-]{36}/\d+: ")  # another run's rejected attempt; this one's is among own_stash
 _OID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 
 
@@ -39,23 +40,32 @@ def left(snapshot: Snapshot, now: Refs, found: Iterable[Sibling]) -> frozenset[s
     return frozenset(names) - {snapshot.refs.branch or "HEAD"}
 
 
+def ours(site: Site, snapshot: Snapshot, now: Refs, found: Iterable[Sibling]) -> frozenset[str]:
+    """Refs that this worktree's notes tell of, and no other one's."""
+    own, beside = own_traces(site, snapshot), list(found)
+    made = own.made - {oid for sibling in beside for oid in sibling.traces.made}
+    names = own.refs - {name for sibling in beside for name in sibling.traces.refs}
+    return frozenset(c.name for c in changes(snapshot.refs, now) if c.new in made or c.name in names)
+
+
 def unclear(site: Site, snapshot: Snapshot, now: Refs, theirs: frozenset[str], found: Iterable[Sibling]) -> dict[str, str]:
-    """Ref -> commit of what moved, is put back, and is known to be made neither in this worktree nor in another one."""
-    if not any(True for _ in found):
+    """Ref -> what it says (nothing: it is gone), of refs that moved, are put back, and were as far as is known moved neither in this
+    worktree nor in another one."""
+    if not snapshot.siblings and not any(True for _ in found):
         return {}
     moved = [c for c in changes(snapshot.refs, now) if c.name not in theirs and c.name not in (STASH, snapshot.refs.branch)]
     if not moved:
         return {}
     own = own_traces(site, snapshot)
     kept = {*snapshot.refs.refs.values(), snapshot.pre_ref, *own.made}
-    return {c.name: c.new for c in moved if c.new is not None and _OID.match(c.new) and c.new not in kept and c.name not in own.refs}
+    return {c.name: c.new or "" for c in moved if c.new not in kept and c.name not in own.refs}
 
 
 def anchors(git: Git, refs: Mapping[str, str]) -> list[bytes]:
     """Lines for a ref transaction that keep these commits; without what the object store has not: a ref to nothing helps nobody."""
-    if not refs:
+    names = [name for name, value in refs.items() if _OID.match(value)]
+    if not names:
         return []
-    names = list(refs)
     listed = git.run("cat-file", "--batch-check", input="".join(refs[n] + "\n" for n in names).encode()).out.split(b"\n")
     prefix = f"{MOVED}{time.strftime('%Y%m%d', time.gmtime())}/"
     return [
@@ -112,8 +122,9 @@ def stashed_beside(site: Site, snapshot: Snapshot, found: Sequence[Sibling]) -> 
         words.add(b"(no branch)")
     theirs = set()
     for line in stash_now(site):
-        match = _STASHED.match(line.partition(b"\t")[2])
-        if _tail(line) not in known and match is not None and match[1] in words:
+        message = line.partition(b"\t")[2]
+        match = _STASHED.match(message)
+        if _tail(line) not in known and (_PRESERVED.match(message) or (match is not None and match[1] in words)):
             theirs.add(_tail(line))
     return frozenset(theirs)
 

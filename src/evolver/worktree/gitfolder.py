@@ -41,14 +41,14 @@ def kind_of(path: str, *, beside: bool = False) -> Kind:
         return Kind.STORE
     if beside and not shared(path.removesuffix(".lock")):
         return Kind.SIBLING
+    if top == "worktrees":
+        return Kind.SIBLING  # its locks too: somebody's git at work there, or another run that starts
     if path.endswith(".lock"):
         return Kind.CONTROL
     if top == "objects":
         if path in ("objects/info/alternates", "objects/info/http-alternates"):
             return Kind.CONTROL
         return Kind.STORE
-    if top == "worktrees":
-        return Kind.SIBLING
     if top == "modules":
         return _of_module(parts)
     if top in _STATE or top.startswith("sharedindex."):

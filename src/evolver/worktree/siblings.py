@@ -24,7 +24,7 @@ class Sibling:
     name: str
     folder: Path  # its git folder
     root: Path | None
-    active: bool
+    active: bool  # a run works in it, or did since the baseline
     traces: Traces
 
 
@@ -39,8 +39,8 @@ def siblings(site: Site, snapshot: Snapshot | None) -> tuple[Sibling, ...]:
     for folder in folders:
         main = folder == site.common
         root = (folder.parent if folder.name == ".git" else None) if main else _root(folder)
-        active = _active(folder / "evolver" / "run.lock")
         name = "" if main else folder.name
+        active = _active(folder / "evolver" / "run.lock") or (name in existed and _ran(snapshot, folder))
         if not main and snapshot is not None and name not in existed and name not in site.lived_in:
             if not active and (root is None or not lived_in(root)):
                 continue
@@ -81,6 +81,15 @@ def _active(lock: Path) -> bool:
         return True
     finally:
         os.close(fd)
+    return False
+
+
+def _ran(snapshot: Snapshot | None, folder: Path) -> bool:
+    """Has its stream grown since the baseline? What a run there left may be told by no other note."""
+    stream = "evolver/events.jsonl"
+    with suppress(OSError):
+        entry = lookup(snapshot.shared, f"worktrees/{folder.name}/{stream}") if snapshot is not None else None
+        return (folder / stream).stat().st_size != (entry.size if entry is not None else 0)
     return False
 
 

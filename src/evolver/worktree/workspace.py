@@ -70,7 +70,7 @@ class Workspace:
     _left: frozenset[str] = frozenset()
     _unclear: dict[str, str] = field(default_factory=dict)  # refs to be put back that somebody else may have moved
     _opaque: frozenset[str] = frozenset()
-    _shared: bool = False  # another run is active in a sibling worktree
+    _shared: bool = False  # another run is active in a sibling worktree, or was since the baseline
     _proof: Scan | None = None  # a walk after the last write that met nothing but the baseline
     _quiet: Quiet | None = None  # knows whether anybody wrote since that walk
     _altered: tuple[str, ...] = ()  # ignored files of the user that the validators of a passing attempt changed
@@ -111,7 +111,8 @@ class Workspace:
         self._site.write_own_stash("", ())
         self._site.lived_in.clear()
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
-        self._control, self._altered = ControlReport(), ()
+        self._control, self._altered, self._shared = ControlReport(), (), False
+        self._look_beside()
         reserve.hold(self.layout.reserve)
         crash_point("baseline.after")
         return taken.value(self.layout.vault)
@@ -167,7 +168,7 @@ class Workspace:
             committable=bool(found.wanted or found.oversized),
             oversized=found.oversized,
             refs_left=tuple(r.name for r in moved if r.name in self._left),
-            refs_kept=tuple(sorted(self._unclear)),
+            refs_put_back=tuple(sorted(self._unclear)),
             tree=found.tree,
             mounts=tuple(mounts.differences(snapshot.mounts, mounts.inside(self._site.root))),
             **stat_of(self._bare_git(), snapshot.pre_ref, found),
@@ -372,7 +373,7 @@ class Workspace:
         """Refs that are not this run's to move, and folders that are other worktrees."""
         site, snapshot = self._site, self._snapshot
         others = siblings(site, snapshot)
-        self._shared = any(s.active for s in others)
+        self._shared = self._shared or any(s.active for s in others)
         self._opaque = worked_in(site, snapshot, others)
         if snapshot is None:
             return
@@ -380,7 +381,7 @@ class Workspace:
         self._left = attribution.left(snapshot, now, others)
         if self._shared:
             moved = {r.name for r in refs.changes(snapshot.refs, now)}
-            self._left |= moved - {refs.STASH, snapshot.refs.branch}
+            self._left |= moved - {refs.STASH, snapshot.refs.branch} - attribution.ours(site, snapshot, now, others)
         elif attribution.stashed_beside(site, snapshot, others):
             self._left |= {refs.STASH}
         self._unclear = attribution.unclear(site, snapshot, now, self._left, others)
