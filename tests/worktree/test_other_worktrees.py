@@ -118,6 +118,8 @@ def test_a_worktree_added_meanwhile_by_somebody_who_is_in_it(repo: Repo, validat
     hotfix = Repo(repo.root.parent / "hotfix")
     assert hotfix.sh("git log -1 --format=%s; git status --porcelain") == "f\nA  g\n"
     assert "theirs" not in repo.sh("git worktree list; git branch")
+    if validate == "false":
+        assert ".git/worktrees/hotfix/" in told(repo, "rollback.finished")[0]["left"]
 
 
 # ------------------------------------------------------------ git's own state

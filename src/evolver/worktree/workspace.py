@@ -402,6 +402,7 @@ class Workspace:
             folders = walk_git(site, snapshot, keep=False)
             differences += verifying.repository(site, snapshot, folders, self._left, shared=self._shared)
         beside = [f"{p} (earlier: {place_of(site, snapshot, p)})" for p in altered_beside(site, snapshot, self._opaque)]
-        left = (*snapshot.left, *sorted(self._opaque), *beside[: verifying.NAMED])
+        added = (f".git/worktrees/{name}/" for name in sorted(site.lived_in))
+        left = (*snapshot.left, *sorted(self._opaque), *beside[: verifying.NAMED], *added)
         return Verified(tuple(differences[: verifying.NAMED]), left), proof
 
