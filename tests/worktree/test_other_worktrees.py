@@ -82,6 +82,18 @@ def test_edits_in_a_worktree_below_ours_stay(repo: Repo, validate: str, mode: st
         assert Path(place).read_text() == "lost\n"
 
 
+def test_a_build_that_never_rests_in_a_worktree_below_ours(repo: Repo) -> None:
+    repo.sh("git worktree add -q -b below build/below")
+    build = "while :; do mkdir -p d/e; for i in 1 2 3 4 5 6; do echo $RANDOM >d/e/$i; done; rm -rf d; sleep 0.01; done"
+    process = subprocess.Popen(["bash", "-c", build], cwd=repo.root / "build/below")
+    try:
+        done = repo.run("echo z >>src/a.py", "false", "--max-iters", "3")
+        assert done.code == 1, done.text
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_worktree_below_ours_comes_back_when_the_attempt_removes_it(repo: Repo) -> None:
     repo.sh("git worktree add -q -b below build/below; echo draft >build/below/draft; echo edit >>build/below/src/a.py")
     before = Snapshot.of(repo.root)

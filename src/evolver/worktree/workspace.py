@@ -33,7 +33,7 @@ from evolver.worktree import verify as verifying
 from evolver.worktree.accept import Accepting, AcceptRefused
 from evolver.worktree.aside import Aside
 from evolver.worktree.attempt import commits_since, describe, head_and_stash, stat_of, unified_diff
-from evolver.worktree.baseline import Taking
+from evolver.worktree.baseline import take
 from evolver.worktree.control import Guard, Guarded
 from evolver.worktree.gitwalk import walk_git
 from evolver.worktree.inspect import Inspection, inspect, walk
@@ -102,7 +102,7 @@ class Workspace:
         try:
             quiet, self._quiet = self._quiet, None
             reuse = quiet is not None and self._proof is not None and quiet.undisturbed()
-            taken = Taking(self._site, self._snapshot, iteration_id, reuse_walk=reuse).take()
+            taken = take(self._site, self._snapshot, iteration_id, reuse_walk=reuse)
         except OSError as error:
             if error.errno not in EXHAUSTED:
                 raise
