@@ -166,8 +166,9 @@ class Iteration:
         self.attempt = self.run.workspace.inspect(self.baseline, self.control)
         crash_point("iteration.inspected")
         self.run.events.emit(telling.inspected(self.id, self.baseline, self.attempt), iteration=self.number)
-        if self.attempt.refs_left:
-            self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=self.attempt.refs_left), iteration=self.number)
+        left, put_back = self.attempt.refs_left, self.attempt.refs_put_back
+        if left or put_back:
+            self.run.events.emit(AlertRefsLeft(iteration_id=self.id, refs=left, put_back=put_back), iteration=self.number)
         self.run.alert_pushed(self.id, self.number, self.attempt)
         if self.attempt.unknown and not state.failed:
             verdict = Verdict(Judgement.FAIL, f"the attempt cannot be read: {self.attempt.unknown}", "inspect")

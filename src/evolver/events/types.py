@@ -420,7 +420,8 @@ class AlertRefsLeft(Event, frozen=True, kw_only=True):
     TYPE = "alert.refs_left"
     SEVERITY: ClassVar[Severity] = "alert"
     iteration_id: str
-    refs: tuple[str, ...]
+    refs: tuple[str, ...]  # another worktree's: not put back
+    put_back: tuple[str, ...] = ()  # may be another worktree's doing: put back, what they said kept below refs/evolver/attempts/moved/
 
 
 class SinkGap(Event, frozen=True, kw_only=True):

@@ -138,7 +138,9 @@ def alert_text(event: ev.Event) -> str:
         case ev.AlertStalled():
             return f"stalled ({event.condition}): {event.detail}"
         case ev.AlertRefsLeft():
-            return f"refs left where iteration {number_in(event.iteration_id)} moved them: {', '.join(event.refs)}"
+            said = [f"left, as another worktree stands on them or moved them: {', '.join(event.refs)}"] if event.refs else []
+            said += [f"put back, what they said kept below refs/evolver/attempts/moved: {', '.join(event.put_back)}"] if event.put_back else []
+            return f"refs that moved during iteration {number_in(event.iteration_id)}: {'; '.join(said)}"
         case ev.RollbackFailed():
             left = ", ".join(event.leftovers[:5]) or event.reason
             return f"iteration {number_in(event.iteration_id)} could not be restored: {left}"

@@ -7,6 +7,7 @@ recovery rolls back; killed after it, nothing is left to do but to say so.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,6 +44,7 @@ class Accepting:
     commits: tuple[str, ...]
     left: frozenset[str]
     shared_stash: bool
+    unclear: Mapping[str, str]  # refs to be put back that somebody else may have moved
 
     def run(self, message: str, how: Literal["squash", "keep"], *, hooks: bool) -> str:
         """The commit's id. Raise `AcceptRefused`."""
@@ -109,7 +111,9 @@ class Accepting:
 
     def _refs(self, commit: str) -> None:
         branch = self.snapshot.refs.branch or "HEAD"
-        state = StateBack(self.site, self.snapshot, self.quiesced, self.left, self.shared_stash, branch_to=(branch, commit))
+        state = StateBack(
+            self.site, self.snapshot, self.quiesced, self.left, self.shared_stash, branch_to=(branch, commit), unclear=self.unclear
+        )
         state.run()
         now = self.site.git.run("rev-parse", "--verify", "--quiet", "HEAD", check=False).text
         if now != commit:

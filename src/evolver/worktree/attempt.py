@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TypedDict
 
 from evolver.git import Git
@@ -24,19 +24,22 @@ class Counts(TypedDict):
     patch_id: str
 
 
-def describe(found: Inspection, snapshot: Snapshot, guarded: Guarded) -> tuple[Change, ...]:
-    """Paths of the worktree, and of git's folder where a submodule or another worktree's metadata changed."""
+def describe(found: Inspection, snapshot: Snapshot, guarded: Guarded, lived_in: Set[str]) -> tuple[Change, ...]:
+    """Paths of the worktree, and of git's folder where a submodule or another worktree's metadata changed. `lived_in`: worktrees
+    somebody else added."""
     listed = list(changes_of(found))
-    pairs = [(snapshot.private, guarded.folders.private)]
-    if snapshot.common is not None and guarded.folders.common is not None:
-        pairs.append((snapshot.common, guarded.folders.common))
-    for before, now in pairs:
-        for name in verify.modules(before, now):
-            listed.append(Change(os.fsencode(f".git/{name}"), ChangeKind.MODIFIED, True))
-    names = {n for n, e in pairs[-1][1].get("worktrees", {}).items() if e.is_dir}
-    for name in sorted(names ^ set(snapshot.siblings)):
+    for name in verify.modules(snapshot.private, guarded.folders.private):
+        listed.append(Change(os.fsencode(f".git/{name}"), ChangeKind.MODIFIED, True))
+    names = {n for n, e in (guarded.folders.common or guarded.folders.private).get("worktrees", {}).items() if e.is_dir}
+    for name in sorted((names ^ set(snapshot.siblings)) - lived_in):
         kind = ChangeKind.ADDED if name in names else ChangeKind.DELETED
         listed.append(Change(os.fsencode(f".git/worktrees/{name}/"), kind, True))
+    for name in sorted(names & set(snapshot.siblings)):
+        path = f"worktrees/{name}/locked"
+        was, is_now = lookup(snapshot.shared, path), lookup(guarded.folders.common or guarded.folders.private, path)
+        if (was.content if was else None) != (is_now.content if is_now else None):
+            kind = ChangeKind.ADDED if was is None else ChangeKind.DELETED if is_now is None else ChangeKind.MODIFIED
+            listed.append(Change(os.fsencode(f".git/{path}"), kind, True))
     return tuple(listed)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +27,22 @@ from evolver.worktree.manifest import UNKNOWN, Entry, Scan, Tree, split
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import DotGit, Snapshot, encode
 
+TRIES = 10
 SPARE = 4 << 20  # bytes of disk that stay free beside what is kept
+
+
+def take(site: Site, known: Snapshot | None, iteration_id: str, *, reuse_walk: bool) -> Snapshot:
+    """Again when something went away between being listed and being read: a build in another worktree below this one, say."""
+    for _ in range(TRIES):
+        try:
+            return Taking(site, known, iteration_id, reuse_walk=reuse_walk).take()
+        except FileNotFoundError as error:
+            gone = error.filename
+            time.sleep(0.05)
+    raise PreflightError(
+        f"{gone} went away while the baseline was taken, {TRIES} times in a row",
+        "Something writes here all the time: end it, or leave its folder out with `[rollback] leave`.",
+    )
 
 
 @dataclass
@@ -132,6 +148,8 @@ class Taking:
                 self._left = tuple(sorted({*self._left, *out_now}))
             self._read(anchor, result, found, index)
         if result.unreadable:
+            if not os.path.lexists(site.root / result.unreadable[0].partition(":")[0]):
+                raise FileNotFoundError(2, "went away", result.unreadable[0])
             raise PreflightError(f"{result.unreadable[0]} cannot be read", "Make it readable for this user, or ignore and leave it.")
         return result, True
 

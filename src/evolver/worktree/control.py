@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.source import Source
 from evolver.worktree.values import ControlReport
+
+LOCK_SECONDS = 1.0  # longer than git holds the lock of a ref or of its configuration
 
 
 @dataclass
@@ -93,9 +96,12 @@ class Guard:
     def _compare(self, area: str, top: Path, before: Tree, now: Tree) -> None:
         """Put control and quiet files back; give folders of every kind their modes back."""
         wrong: list[str] = []
-        for path in _different(before, now):
+        passing = self._passing(top, before, now, beside=area == "common")
+        for path in _different(before, now, beside=area == "common"):
+            if path in passing:
+                continue
             was, is_now = lookup(before, path), lookup(now, path)
-            kind = kind_of(path)
+            kind = kind_of(path, beside=area == "common")
             if (was or is_now) is not None and (was is None or was.is_dir) and (is_now is None or is_now.is_dir):
                 if self._folder(area, path, kind, was, is_now):
                     wrong.append(path)
@@ -128,6 +134,17 @@ class Guard:
             work = Converge(anchor, before, source)
             work.run(wrong)
             self.problems += work.problems
+
+    def _passing(self, top: Path, before: Tree, now: Tree, *, beside: bool) -> set[str]:
+        """Locks that go by themselves: git at work in another worktree holds one for a moment. The attempt's own stay (46)."""
+        if not self.site.linked and not self.snapshot.siblings:
+            return set()
+        locks = {p for p in _different(before, now, beside=beside) if p.endswith(".lock") and lookup(before, p) is None}
+        held, until = set(locks), time.monotonic() + LOCK_SECONDS
+        while held and time.monotonic() < until:
+            time.sleep(0.02)
+            held = {path for path in held if os.path.lexists(top / path)}
+        return locks - held
 
     def _usable_stores(self, area: str, top: Path, before: Tree, now: Tree) -> None:
         """Folders for objects that the attempt made and closed: git has to write there."""
@@ -170,7 +187,7 @@ class Guard:
             self.problems += work.problems
 
 
-def _different(before: Tree, now: Tree) -> list[str]:
+def _different(before: Tree, now: Tree, *, beside: bool) -> list[str]:
     """Paths whose meaning differs, folders before what is in them. Other worktrees' folders and object stores aside."""
     found = []
     for folder in sorted({*before, *now}):
@@ -182,7 +199,7 @@ def _different(before: Tree, now: Tree) -> list[str]:
             was, is_now = old.get(name), new.get(name)
             if was is not None and is_now is not None and was.means() == is_now.means():
                 continue
-            if kind_of(path) is not Kind.SIBLING and not path.startswith("evolver"):
+            if kind_of(path, beside=beside) is not Kind.SIBLING and not path.startswith("evolver"):
                 found.append(path)
     return sorted(found)
 

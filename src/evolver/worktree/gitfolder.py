@@ -25,23 +25,30 @@ _CONTROL = frozenset(
 _STATE = frozenset({"HEAD", "packed-refs", "index", "refs", "logs"})
 _STORES = frozenset({"lfs", "annex", "evolver", "fsmonitor--daemon", "fsmonitor--daemon.ipc", "gc.pid", "gc.log"})
 _INFO = frozenset({"exclude", "attributes", "sparse-checkout", "grafts"})
-_PER_WORKTREE_REFS = ("refs/bisect", "refs/worktree", "refs/rewritten")
+_SHARED = frozenset(
+    {"branches", "common", "config", "gc.pid", "hooks", "info", "logs", "lost-found", "objects", "packed-refs", "refs", "remotes"}
+    | {"rr-cache", "shallow", "svn", "worktrees"}
+)
+_PER_WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
 
-def kind_of(path: str) -> Kind:
-    """`path` is relative to the git folder (or the common one)."""
+def kind_of(path: str, *, beside: bool = False) -> Kind:
+    """`path` is relative to the git folder. `beside`: to the common one of a linked worktree, where the main worktree keeps its own
+    HEAD, index, half-done merge or rebase: somebody may be at work there."""
     parts = path.split("/")
     top = parts[0]
     if top in _STORES:
         return Kind.STORE
+    if beside and not shared(path.removesuffix(".lock")):
+        return Kind.SIBLING
+    if top == "worktrees":
+        return Kind.SIBLING  # its locks too: somebody's git at work there, or another run that starts
     if path.endswith(".lock"):
         return Kind.CONTROL
     if top == "objects":
         if path in ("objects/info/alternates", "objects/info/http-alternates"):
             return Kind.CONTROL
         return Kind.STORE
-    if top == "worktrees":
-        return Kind.SIBLING
     if top == "modules":
         return _of_module(parts)
     if top in _STATE or top.startswith("sharedindex."):
@@ -63,10 +70,7 @@ def _of_module(parts: list[str]) -> Kind:
 
 
 class Opaque:
-    """Folders of git's own that a walk notes but does not enter. `siblings`: linked worktrees' folders other than this one."""
-
-    def __init__(self, *, private: bool) -> None:
-        self._private = private
+    """Folders of git's own that a walk notes but does not enter."""
 
     def __contains__(self, path: object) -> bool:
         if not isinstance(path, str):
@@ -74,6 +78,8 @@ class Opaque:
         top, _, rest = path.partition("/")
         if top in _STORES:
             return True
+        if top == "worktrees":
+            return rest.partition("/")[2] == "evolver/vault"  # of a run there: as large as ours, and it changes while that run works
         if top == "objects":
             return bool(rest) and rest != "info"
         if top == "modules":
@@ -85,3 +91,15 @@ class Opaque:
 def per_worktree(ref: str) -> bool:
     """Refs that each linked worktree has for itself."""
     return ref.startswith(_PER_WORKTREE_REFS) or not ref.startswith("refs/")
+
+
+def shared(path: str) -> bool:
+    """Do all worktrees use this path of the common folder? What git looks up for each worktree apart: gitrepository-layout(5)."""
+    if path == "info/sparse-checkout":
+        return False
+    folder, _, below = path.partition("/")
+    if folder == "refs" and below:
+        return not per_worktree(f"{path}/")
+    if folder == "logs" and below:
+        return below == "refs" or not per_worktree(f"{below}/")
+    return folder in _SHARED

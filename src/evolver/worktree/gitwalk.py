@@ -31,8 +31,7 @@ def walk_git(site: Site, known: Snapshot | None, *, keep: bool) -> GitFolders:
     for position, folder in enumerate((site.private, site.common) if site.linked else (site.private,)):
         before = None if known is None else (known.private if position == 0 else known.common)
         with Anchor(folder) as anchor:
-            opaque = gitfolder.Opaque(private=position == 0 and site.linked)
-            result = manifest.scan(anchor.top, before, opaque=opaque, trusted_ns=known.git_trusted if known else 0)
+            result = manifest.scan(anchor.top, before, opaque=gitfolder.Opaque(), trusted_ns=known.git_trusted if known else 0)
             content = _kept_git(anchor, site) if keep else _observed_git(anchor)
             for path in result.touched:
                 above, name = split(path)

@@ -35,7 +35,10 @@ def walk(site: Site, snapshot: Snapshot, opaque: frozenset[str], *, name: bool) 
         result = manifest.scan(anchor.top, snapshot.work, opaque=skip, trusted_ns=snapshot.work_trusted)
         without_git(result)
         changed = dict(manifest.differences(snapshot.work, result, compared(anchor, snapshot.algorithm, name=name), skip))
-    changed = {p: c for p, c in changed.items() if not any(p == o or p.startswith(o + "/") for o in opaque)} if opaque else changed
+    if opaque:  # nor a new folder that holds one
+        changed = {
+            p: c for p, c in changed.items() if below(p, opaque) is None and not (c[0] is None and any(o.startswith(p + "/") for o in opaque))
+        }
     for path in result.touched:
         if path not in changed:
             folder, leaf = split(path)

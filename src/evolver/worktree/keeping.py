@@ -23,7 +23,7 @@ def anchor_refs(site: Site, snapshot: Snapshot, now: Refs, left: frozenset[str],
             continue
         if name.startswith(("refs/heads/", "refs/tags/")):
             wanted[prefix + name.removeprefix("refs/")] = value
-    for number, oid in enumerate(_stashed_by_attempt(site, snapshot)):
+    for number, oid in enumerate(() if STASH in left else _stashed_by_attempt(site, snapshot)):
         wanted[f"{prefix}stash/{number}"] = oid
     wanted = _present(site, wanted)
     if wanted:

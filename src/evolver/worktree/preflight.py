@@ -10,6 +10,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from evolver.errors import GitError, PreflightError
 from evolver.model import DirtyPolicy
+from evolver.worktree.gitfolder import shared
 from evolver.worktree.ignored import Status, read_status
 from evolver.worktree.index import IndexDamaged, parse
 from evolver.worktree.site import Site
@@ -97,7 +98,8 @@ def _locks(site: Site) -> None:
     """A lock file: wait a moment in the user's favour, then refuse."""
 
     def present() -> list[Path]:
-        return [folder / name for folder in {site.private, site.common} for name in LOCKS if (folder / name).exists()]
+        common = [site.common / name for name in LOCKS if site.linked and shared(name.removesuffix(".lock"))]
+        return [path for path in (*(site.private / name for name in LOCKS), *common) if path.exists()]
 
     try:
         Retrying(

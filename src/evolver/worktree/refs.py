@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from evolver.worktree.gitfolder import per_worktree
 from evolver.worktree.manifest import Tree, entries
 from evolver.worktree.values import RefChange
 
@@ -62,6 +63,8 @@ def read(private: Tree, common: Tree, packed: bytes) -> Refs:
         for path, entry in entries(tree, "refs"):
             if entry.is_dir or path.endswith(".lock"):
                 continue
+            if tree is not private and per_worktree(path):
+                continue  # the main worktree's: a bisection there is none of ours
             raw = entry.content[1:] if entry.content.startswith(b"i") else b"?"
             found[path] = value_of(raw) if entry.is_file else BROKEN
     head = private.get("", {}).get("HEAD")

@@ -6,7 +6,7 @@ Intent is journalled in the vault's folder before anything is removed, so that a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -61,9 +61,11 @@ def _root_back(site: Site, snapshot: Snapshot) -> Done:
     return Done()
 
 
-def state_back(site: Site, snapshot: Snapshot, quiesced: Refs, left: frozenset[str], *, shared: bool) -> Done:
+def state_back(
+    site: Site, snapshot: Snapshot, quiesced: Refs, left: frozenset[str], *, shared: bool, unclear: Mapping[str, str] = {}
+) -> Done:
     """HEAD, refs, stash list, reflogs, submodules' and worktrees' metadata."""
-    state = StateBack(site, snapshot, quiesced, left, shared)
+    state = StateBack(site, snapshot, quiesced, left, shared, unclear=unclear)
     state.run()
     return Done(refs=state.moved, problems=tuple(state.problems))
 

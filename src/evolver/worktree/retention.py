@@ -1,14 +1,16 @@
-"""Earlier bytes of the user's untracked files that an accepted attempt changed: kept in the vault for 14 days."""
+"""Earlier bytes of the user's files that are not put back (untracked ones that an accepted attempt changed, those in another worktree):
+kept in the vault for 14 days."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
 import msgspec
 
-from evolver.worktree.manifest import LEFT, lookup
+from evolver.worktree.manifest import LEFT, join, lookup
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.xattrs import plain
@@ -44,6 +46,31 @@ def remember_user_files(site: Site, snapshot: Snapshot, paths: list[str]) -> Non
             file.write(b"".join(lines))
             file.flush()
             os.fsync(file.fileno())
+
+
+def altered_beside(site: Site, snapshot: Snapshot, beside: Collection[str]) -> list[str]:
+    """Uncommitted files in worktrees below ours that are not as the baseline has them. Whoever changed them: they are left so, and these
+    bytes are nowhere else."""
+    found = []
+    for folder, content in snapshot.work.items() if beside else ():
+        if not any(folder == top or folder.startswith(f"{top}/") for top in beside):
+            continue
+        for name, entry in content.items():
+            if entry.is_file and entry.content.startswith(b"s"):
+                path = join(folder, name)
+                with suppress(OSError):
+                    st = (site.root / path).lstat()
+                    if (st.st_ino, st.st_size, st.st_ctime_ns) == (entry.ino, entry.size, entry.ctime_ns):
+                        continue
+                found.append(path)
+    return sorted(found)
+
+
+def place_of(site: Site, snapshot: Snapshot, path: str) -> str:
+    """Where a file's earlier bytes are."""
+    entry = lookup(snapshot.work, path)
+    digest = entry.content[1:].decode() if entry is not None else ""
+    return str(site.vault.folder / "objects" / digest[:2] / digest[2:])
 
 
 def kept_files(site: Site) -> list[KeptFile]:

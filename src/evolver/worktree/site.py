@@ -31,6 +31,7 @@ class Site:
     vault: Vault
     boat: Lifeboat
     pinned: bool = field(default=False)
+    lived_in: set[str] = field(default_factory=set)  # worktrees that somebody else added since the baseline
     _copies: dict[str, bytes] = field(default_factory=dict)  # what the pinned files must say
 
     @classmethod

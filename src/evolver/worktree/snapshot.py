@@ -115,8 +115,8 @@ class Snapshot:
         total.update(self.index.meaning().encode())
         for folder in sorted(self.work):
             total.update(self._digest(folder, self.work[folder]))
-        for tree in (self.private, self.common or {}):
-            for path, entry in control_entries(tree):
+        for tree, beside in ((self.private, False), (self.common or {}, True)):
+            for path, entry in control_entries(tree, beside=beside):
                 total.update(repr((path, entry.mode, entry.content)).encode("utf-8", "surrogateescape"))
         self.fingerprint = total.hexdigest()
 
@@ -134,7 +134,7 @@ class Snapshot:
         return digest
 
 
-def control_entries(tree: Tree) -> Iterator[tuple[str, Entry]]:
+def control_entries(tree: Tree, *, beside: bool) -> Iterator[tuple[str, Entry]]:
     """What of git's folder is compared byte by byte, in order. The reflog of the stash is the user's list."""
     for folder in sorted(tree):
         for name in sorted(tree[folder]):
@@ -142,7 +142,9 @@ def control_entries(tree: Tree) -> Iterator[tuple[str, Entry]]:
             entry = tree[folder][name]
             if entry.is_dir:
                 continue
-            if kind_of(path) in (Kind.CONTROL, Kind.QUIET) or path == STASH_LOG or path.startswith("modules/"):
+            kind = kind_of(path, beside=beside)
+            module = path.startswith("modules/") and kind is not Kind.SIBLING
+            if kind in (Kind.CONTROL, Kind.QUIET) or path == STASH_LOG or module:
                 yield path, entry
 
 

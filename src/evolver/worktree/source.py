@@ -11,6 +11,7 @@ from typing import Any
 from evolver.errors import GitError, NotRestoredError
 from evolver.git import Git
 from evolver.worktree import xattrs
+from evolver.worktree.manifest import Tree, lookup
 from evolver.worktree.vault import CHUNK, Vault
 
 
@@ -84,3 +85,12 @@ class Source:
         process.stdout.read(1)
         if int(header[2]) == 0:
             yield b""
+
+
+def stored(vault: Vault, tree: Tree, path: str) -> bytes:
+    """The bytes a file of git's own folder had; empty when there was none."""
+    entry = lookup(tree, path)
+    if entry is None or not entry.is_file:
+        return b""
+    with Source(vault, None) as source:
+        return b"".join(source.chunks(entry.content))

@@ -7,14 +7,14 @@ named, never overwritten (hazards 12, 14, 16, 22).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolver.crash import crash_point
 from evolver.errors import GitError
-from evolver.worktree import refs
+from evolver.worktree import attribution, refs
 from evolver.worktree.anchor import TEMPORARY, Anchor, read_regular
 from evolver.worktree.converge import Converge
 from evolver.worktree.gitfolder import Kind, kind_of
@@ -22,9 +22,10 @@ from evolver.worktree.gitwalk import GitFolders, walk_git
 from evolver.worktree.manifest import Tree, entries, lookup
 from evolver.worktree.refs import BROKEN, STASH, Refs
 from evolver.worktree.remove import remove
+from evolver.worktree.siblings import moved, siblings
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import STASH_LOG, Snapshot
-from evolver.worktree.source import Source
+from evolver.worktree.source import Source, stored
 
 REASON = "evolver: back to the baseline"
 
@@ -57,6 +58,7 @@ class StateBack:
     moved: int = 0
     problems: list[str] = field(default_factory=list)
     branch_to: tuple[str, str] | None = None  # accepting: (ref, commit) instead of the baseline's value
+    unclear: Mapping[str, str] = field(default_factory=dict)  # refs to be put back that may be somebody's: what to anchor first
 
     def run(self) -> None:
         folders = walk_git(self.site, self.snapshot, keep=False)
@@ -132,6 +134,8 @@ class StateBack:
                 self._unlink_ref(name)
                 updates.append(f"update {name}\0{want}\0\0".encode("utf-8", "surrogateescape"))
                 made.append(name)
+        if deletes or updates:
+            updates += attribution.anchors(self.site.git, self.unclear)
         if _in_the_way(gone, made):
             self._transaction(deletes)
             deletes = []
@@ -155,10 +159,9 @@ class StateBack:
     # ------------------------------------------------------------ the stash list, by its entries' ids
 
     def stash_back(self, now: Refs) -> None:
-        log = b"".join((*_lines(self.bytes_of(self.snapshot.shared, STASH_LOG)), *self.snapshot.own_stash))
-        tip = self.snapshot.refs.refs.get(STASH)
-        if self.snapshot.own_stash:
-            tip = self.snapshot.own_stash[-1].split(b" ", 2)[1].decode()
+        lines = self.stash_wanted()
+        tip = lines[-1].split(b" ", 2)[1].decode() if lines else self.snapshot.refs.refs.get(STASH)
+        log = b"".join(lines)
         path = self.site.common / STASH_LOG
         have = now.refs.get(STASH)
         if have != tip:
@@ -175,26 +178,28 @@ class StateBack:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_beside(path.parent, path.name, log)
 
+    def stash_wanted(self) -> list[bytes]:
+        """The user's entries, those made in other worktrees meanwhile, and the one that keeps this attempt."""
+        theirs = attribution.stashed_beside(self.site, self.snapshot, siblings(self.site, self.snapshot))
+        return attribution.stash_wanted(self.site, self.snapshot, theirs)
+
     # ------------------------------------------------------------ reflogs, submodules, other worktrees
 
     def bytes_of(self, tree: Tree, path: str) -> bytes:
-        entry = lookup(tree, path)
-        if entry is None or not entry.is_file:
-            return b""
-        with Source(self.site.vault, None) as source:
-            return b"".join(source.chunks(entry.content))
+        return stored(self.site.vault, tree, path)
 
-    def _areas(self, folders: GitFolders) -> list[tuple[Path, Tree, Tree]]:
-        areas = [(self.site.private, self.snapshot.private, folders.private)]
-        if self.snapshot.common is not None and folders.common is not None:
-            areas.append((self.site.common, self.snapshot.common, folders.common))
-        return areas
+    def _shared(self, folders: GitFolders) -> tuple[Path, Tree, Tree]:
+        return self.site.common, self.snapshot.shared, folders.common if folders.common is not None else folders.private
 
     def _logs(self, folders: GitFolders) -> None:
         """A reflog may have grown; what it held is the user's way back to older commits (hazard 17)."""
-        for top, before, _ in self._areas(folders):
+        areas = {self.site.private: self.snapshot.private, self.site.common: self.snapshot.shared}
+        for top, before in areas.items():
+            beside = top != self.site.private
             for path, entry in entries(before, "logs"):
-                if entry.is_dir or path == STASH_LOG:
+                if entry.is_dir or path == STASH_LOG or path.removeprefix("logs/") in self.left:
+                    continue
+                if kind_of(path, beside=beside) is Kind.SIBLING:
                     continue
                 file = top / path
                 try:
@@ -207,19 +212,20 @@ class StateBack:
                 self._converge(top, before, [path])
 
     def _modules(self, folders: GitFolders) -> None:
-        for top, before, now in self._areas(folders):
-            wrong = [
-                path
-                for path in sorted({*(p for p, _ in entries(before, "modules")), *(p for p, _ in entries(now, "modules"))})
-                if kind_of(path) is Kind.STATE and not _same(before, now, path)
-            ]
-            self._converge(top, before, wrong)
+        before, now = self.snapshot.private, folders.private
+        wrong = [
+            path
+            for path in sorted({*(p for p, _ in entries(before, "modules")), *(p for p, _ in entries(now, "modules"))})
+            if kind_of(path) is Kind.STATE and not _same(before, now, path)
+        ]
+        self._converge(self.site.private, before, wrong)
 
     def _siblings(self, folders: GitFolders) -> None:
         """Metadata of worktrees the attempt added goes; of those it removed comes back. Folders outside stay untouched."""
-        top, before, now = self._areas(folders)[-1]
+        top, before, now = self._shared(folders)
         names = {n for n, e in now.get("worktrees", {}).items() if e.is_dir}
-        for name in sorted(names - set(self.snapshot.siblings)):
+        theirs = {sibling.name: sibling for sibling in siblings(self.site, self.snapshot)}
+        for name in sorted(names - set(self.snapshot.siblings) - set(theirs)):
             with Anchor(top) as anchor:
                 remove(anchor.folder("worktrees"), name)
         wrong = []
@@ -228,7 +234,8 @@ class StateBack:
                 wrong += [f"worktrees/{name}", *(p for p, _ in entries(before, f"worktrees/{name}"))]
             else:
                 pointers = (f"worktrees/{name}/{file}" for file in ("gitdir", "commondir", "locked"))
-                wrong += [p for p in pointers if not _same(before, now, p)]
+                if name not in theirs or not moved(self.site, self.snapshot, theirs[name]):
+                    wrong += [p for p in pointers if not _same(before, now, p)]
         self._converge(top, before, wrong)
 
     def _converge(self, top: Path, before: Tree, paths: list[str]) -> None:
@@ -250,7 +257,3 @@ def _same(before: Tree, now: Tree, path: str) -> bool:
 def _in_the_way(gone: list[str], made: list[str]) -> bool:
     """`a/b` has to go before `a` can be made, and the other way round: not in one transaction."""
     return any(g.startswith(m + "/") or m.startswith(g + "/") for g in gone for m in made)
-
-
-def _lines(data: bytes) -> list[bytes]:
-    return [line + b"\n" for line in data.split(b"\n") if line]

@@ -66,6 +66,7 @@ class Attempt:
     control: ControlReport = field(default_factory=ControlReport)
     committable: bool = False  # an accepted commit of it would differ from pre_ref's tree
     refs_left: tuple[str, ...] = ()  # moved, but not this run's to put back
+    refs_put_back: tuple[str, ...] = ()  # moved by this attempt or by somebody else: put back, what they said kept below refs/evolver
     insertions: int = 0
     deletions: int = 0
     oversized: str = ""  # why it is too large to be committed or kept aside; empty: it is not

@@ -37,13 +37,11 @@ def repository(site: Site, snapshot: Snapshot, folders: GitFolders, left: frozen
     index, _, changed = read_index(site, snapshot)
     if changed or (index is None and snapshot.index.raw):
         out.append("the index differs")
-    pairs = [(snapshot.private, folders.private)]
+    out += list(_control(snapshot.private, folders.private, beside=False))
     if snapshot.common is not None and folders.common is not None:
-        pairs.append((snapshot.common, folders.common))
-    for before, after in pairs:
-        out += list(_control(before, after))
+        out += list(_control(snapshot.common, folders.common, beside=True))
     names = {n for n, e in (folders.common or folders.private).get("worktrees", {}).items() if e.is_dir}
-    out += [f"worktree metadata {name} differs" for name in sorted(names ^ set(snapshot.siblings))]
+    out += [f"worktree metadata {name} differs" for name in sorted((names ^ set(snapshot.siblings)) - site.lived_in)]
     return out
 
 
@@ -55,16 +53,16 @@ def _refs(snapshot: Snapshot, now: Refs, left: frozenset[str]) -> Iterator[str]:
 
 
 def _stash(site: Site, snapshot: Snapshot, now: Refs) -> Iterator[str]:
-    back = StateBack(site, snapshot, now, frozenset(), False)
-    log = b"".join((back.bytes_of(snapshot.shared, STASH_LOG), *snapshot.own_stash))
+    lines = StateBack(site, snapshot, now, frozenset(), False).stash_wanted()
+    log = b"".join(lines)
     path = site.common / STASH_LOG
-    tip = snapshot.own_stash[-1].split(b" ", 2)[1].decode() if snapshot.own_stash else snapshot.refs.refs.get(STASH)
+    tip = lines[-1].split(b" ", 2)[1].decode() if lines else snapshot.refs.refs.get(STASH)
     if now.refs.get(STASH) != tip or (tip is not None and (path.read_bytes() if path.is_file() else b"") != log):
         yield "the stash list differs"
 
 
 def modules(before: Tree, now: Tree) -> Iterator[str]:
-    """Submodules' own state: their HEAD, refs, index."""
+    """Submodules' own state: their HEAD, refs, index. Of the worktree's own git folder: each worktree has its own clones."""
     for path in sorted({p for tree in (before, now) for p, e in entries(tree, "modules") if not e.is_dir}):
         if kind_of(path) is Kind.STATE:
             was, is_now = lookup(before, path), lookup(now, path)
@@ -72,12 +70,12 @@ def modules(before: Tree, now: Tree) -> Iterator[str]:
                 yield path
 
 
-def _control(before: Tree, now: Tree) -> Iterator[str]:
+def _control(before: Tree, now: Tree, *, beside: bool) -> Iterator[str]:
     for folder in sorted({*before, *now}):
         for name in sorted({*before.get(folder, {}), *now.get(folder, {})}):
             path = f"{folder}/{name}" if folder else name
             was, is_now = lookup(before, path), lookup(now, path)
-            kind = kind_of(path)
+            kind = kind_of(path, beside=beside)
             module = kind is Kind.STATE and path.startswith("modules/")
             if kind not in (Kind.CONTROL, Kind.QUIET) and not module:
                 continue

@@ -27,13 +27,13 @@ from evolver.errors import EXHAUSTED, EvolverError, GitError, NotRestoredError, 
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
-from evolver.worktree import mounts, refs
+from evolver.worktree import attribution, mounts, refs
 from evolver.worktree import snapshot as snapshots
 from evolver.worktree import verify as verifying
 from evolver.worktree.accept import Accepting, AcceptRefused
 from evolver.worktree.aside import Aside
 from evolver.worktree.attempt import commits_since, describe, diff_pieces, head_and_stash, stat_of
-from evolver.worktree.baseline import Taking
+from evolver.worktree.baseline import take
 from evolver.worktree.control import Guard, Guarded
 from evolver.worktree.durable import settled_on_disk
 from evolver.worktree.gitwalk import walk_git
@@ -46,7 +46,7 @@ from evolver.worktree.preserve import keep
 from evolver.worktree.quiet import Quiet
 from evolver.worktree.rebuild import adopt_identity, is_replaced
 from evolver.worktree.restore import files_back, index_back, journal, journal_done, state_back
-from evolver.worktree.retention import remember_user_files, retained
+from evolver.worktree.retention import altered_beside, place_of, remember_user_files, retained
 from evolver.worktree.settle import settle
 from evolver.worktree.siblings import siblings, worked_in
 from evolver.worktree.site import Site
@@ -69,8 +69,9 @@ class Workspace:
     _control: ControlReport = field(default_factory=ControlReport)
     _found: Inspection | None = None
     _left: frozenset[str] = frozenset()
+    _unclear: dict[str, str] = field(default_factory=dict)  # refs to be put back that somebody else may have moved
     _opaque: frozenset[str] = frozenset()
-    _shared: bool = False  # another run is active in a sibling worktree
+    _shared: bool = False  # another run is active in a sibling worktree, or was since the baseline
     _proof: Scan | None = None  # a walk after the last write that met nothing but the baseline
     _quiet: Quiet | None = None  # knows whether anybody wrote since that walk
     _altered: tuple[str, ...] = ()  # ignored files of the user that the validators of a passing attempt changed
@@ -102,15 +103,17 @@ class Workspace:
         try:
             quiet, self._quiet = self._quiet, None
             reuse = quiet is not None and self._proof is not None and quiet.undisturbed()
-            taken = Taking(self._site, self._snapshot, iteration_id, reuse_walk=reuse).take()
+            taken = take(self._site, self._snapshot, iteration_id, reuse_walk=reuse)
         except OSError as error:
             if error.errno not in EXHAUSTED:
                 raise
             message = f"the baseline cannot be kept: {error.strerror}" + (f": {error.filename}" if error.filename else "")
             raise PreflightError(message, "Make room, or raise the limit; nothing was changed.") from error
         self._site.write_own_stash("", ())
+        self._site.lived_in.clear()
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
-        self._control, self._altered = ControlReport(), ()
+        self._control, self._altered, self._shared = ControlReport(), (), False
+        self._look_beside()
         reserve.hold(self.layout.reserve)
         crash_point("baseline.after")
         return taken.value(self.layout.vault)
@@ -165,8 +168,8 @@ class Workspace:
         attempt = Attempt(
             post_ref=guarded.refs.commit,
             branch=guarded.refs.branch,
-            changes=describe(found, snapshot, guarded),
-            refs=(*head_and_stash(snapshot, guarded), *(r for r in moved if r.name not in self._left)),
+            changes=describe(found, snapshot, guarded, self._site.lived_in),
+            refs=tuple(r for r in (*head_and_stash(snapshot, guarded), *moved) if r.name not in self._left),
             commits=commits,
             commit_subjects=subjects,
             index_changed=found.index_changed,
@@ -174,6 +177,7 @@ class Workspace:
             committable=found.tree != snapshot.head_tree or bool(found.oversized or found.refused),
             oversized=found.oversized,
             refs_left=tuple(r.name for r in moved if r.name in self._left),
+            refs_put_back=tuple(sorted(self._unclear)),
             tree=found.tree,
             mounts=tuple(mounts.differences(snapshot.mounts, mounts.inside(self._site.root))),
             **stat_of(self._bare_git(), snapshot.pre_ref, found),
@@ -215,11 +219,13 @@ class Workspace:
         crash_point("restore.before")
         snapshot, guarded, site = self._of(baseline), self._quiesced(baseline), self._site
         journal(site, snapshot)
+        self._look_beside()
+        remember_user_files(site, snapshot, altered_beside(site, snapshot, self._opaque))
         # What validators did since the attempt was inspected is met by the walk below, which serves `verify` too.
         changed = self._found.changed if self._found is not None else walk(site, snapshot, self._opaque, name=False)[1]
         self._found = None
         files = files_back(site, snapshot, changed)
-        state = state_back(site, snapshot, guarded.refs, self._left, shared=self._shared)
+        state = state_back(site, snapshot, guarded.refs, self._left, shared=self._shared, unclear=self._unclear)
         index = index_back(site, snapshot, changed)
         self._quiet = Quiet(site.root, snapshot.work) if not self._opaque else None  # before the walk looks at anything
         scan, rest = walk(site, snapshot, self._opaque, name=False)
@@ -232,6 +238,7 @@ class Workspace:
 
     def verify(self, baseline: Baseline) -> Verified:
         """Compare the worktree and the repository with the baseline anew."""
+        self._look_beside()
         verified, scan = self._compare(baseline, self._proof)
         snapshot = self._of(baseline)
         if verified.equal:
@@ -294,8 +301,10 @@ class Workspace:
         if not attempt.committable:
             raise AcceptRefused("the attempt left nothing to commit")
         users = sorted({*found.user_untracked(snapshot), *self._altered})
-        remember_user_files(self._site, snapshot, users)
-        accepting = Accepting(self._site, snapshot, found, guarded.refs, attempt.commits, self._left, self._shared)
+        remember_user_files(self._site, snapshot, [*users, *altered_beside(self._site, snapshot, self._opaque)])
+        accepting = Accepting(
+            self._site, snapshot, found, guarded.refs, attempt.commits, self._left, self._shared, self._unclear
+        )
         commit = accepting.run(message, commits, hooks=hooks)
         return Accepted(
             commit,
@@ -327,6 +336,7 @@ class Workspace:
         crash_point("release.before")
         settled_on_disk((self._site.common, self._site.private, self._site.root), self.layout.vault)
         self._prune_attempts()
+        attribution.forget_anchors(self._site)
         self._aside().discard()
         self._site.vault.keep_only(retained(self._site))
         self._site.boat.prune()
@@ -377,17 +387,21 @@ class Workspace:
         return self._found
 
     def _look_beside(self) -> None:
-        """Refs that are not this run's to move, and folders where another run works."""
-        others = siblings(self._site)
-        snapshot, guarded = self._snapshot, self._guarded
-        self._shared = any(s.active for s in others)
-        self._opaque = worked_in(self._site, others)
-        existed = set(snapshot.siblings) if snapshot is not None else set()
-        left = {s.branch for s in others if s.branch is not None and (s.folder == self._site.common or s.folder.name in existed)}
-        own = snapshot.refs.branch if snapshot is not None else None
-        if self._shared and snapshot is not None and guarded is not None:
-            left |= {r.name for r in refs.changes(snapshot.refs, guarded.refs) if r.name != refs.STASH}
-        self._left = frozenset(name for name in left if name is not None and name != own)
+        """Refs that are not this run's to move, and folders that are other worktrees."""
+        site, snapshot = self._site, self._snapshot
+        others = siblings(site, snapshot)
+        self._shared = self._shared or any(s.active for s in others)
+        self._opaque = worked_in(site, snapshot, others)
+        if snapshot is None:
+            return
+        now = self._guarded.refs if self._guarded is not None else snapshot.refs
+        self._left = attribution.left(snapshot, now, others)
+        if self._shared:
+            moved = {r.name for r in refs.changes(snapshot.refs, now)}
+            self._left |= moved - {refs.STASH, snapshot.refs.branch} - attribution.ours(site, snapshot, now, others)
+        elif attribution.stashed_beside(site, snapshot, others):
+            self._left |= {refs.STASH}
+        self._unclear = attribution.unclear(site, snapshot, now, self._left, others)
 
     def _compare(self, baseline: Baseline, proof: Scan | None) -> tuple[Verified, Scan]:
         snapshot, site = self._of(baseline), self._site
@@ -404,5 +418,8 @@ class Workspace:
         else:
             folders = walk_git(site, snapshot, keep=False)
             differences += verifying.repository(site, snapshot, folders, self._left, shared=self._shared)
-        return Verified(tuple(differences[: verifying.NAMED]), snapshot.left), proof
+        beside = [f"{p} (earlier: {place_of(site, snapshot, p)})" for p in altered_beside(site, snapshot, self._opaque)]
+        added = (f".git/worktrees/{name}/" for name in sorted(site.lived_in))
+        left = (*snapshot.left, *sorted(self._opaque), *beside[: verifying.NAMED], *added)
+        return Verified(tuple(differences[: verifying.NAMED]), left), proof
 
