@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evolver.definition import RollbackSection
 from evolver.git import Git
-from evolver.layout import Layout
+from evolver.layout import OWNER_FILE, Layout
 from evolver.worktree.lifeboat import ATTRIBUTES, EXCLUDES, GITCONFIG, Lifeboat, make_folder
 from evolver.worktree.vault import Vault, link_or_copy, write_over
 
@@ -41,7 +41,7 @@ class Site:
         site = cls(
             layout, rollback, scope, max_vault, user_config, env, git, Vault(layout.vault, layout.lifeboat / "vault"), boat
         )
-        if boat.manned and (boat.folder / GITCONFIG).exists():
+        if (boat.folder / OWNER_FILE).exists() and (boat.folder / GITCONFIG).exists():
             for name in (GITCONFIG, EXCLUDES, ATTRIBUTES):
                 with suppress(OSError):
                     site._copies[name] = (boat.folder / name).read_bytes()

@@ -43,7 +43,7 @@ from evolver.worktree.manifest import Scan
 from evolver.worktree.preflight import preflight
 from evolver.worktree.preserve import keep
 from evolver.worktree.quiet import Quiet
-from evolver.worktree.rebuild import adopt_identity, is_replaced
+from evolver.worktree.rebuild import adopt_identity, is_replaced, mark_replaced
 from evolver.worktree.restore import files_back, index_back, journal, journal_done, state_back
 from evolver.worktree.retention import remember_user_files, retained
 from evolver.worktree.settle import settle
@@ -249,6 +249,7 @@ class Workspace:
             "above-common": site.common.parent,
         }
         self._aside().put_back(areas)
+        mark_replaced(site, self._of(baseline))
         self._guarded = None
         crash_point("hold.after")
 
