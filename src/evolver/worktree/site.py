@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolver.definition import RollbackSection
-from evolver.git import Git
+from evolver.git import Git, chosen_config
 from evolver.layout import OWNER_FILE, Layout
 from evolver.worktree.lifeboat import ATTRIBUTES, EXCLUDES, GITCONFIG, Lifeboat, make_folder
 from evolver.worktree.vault import Vault, link_or_copy, write_over
@@ -25,7 +25,7 @@ class Site:
     rollback: RollbackSection
     scope: str
     max_vault: int
-    user_config: str | None  # GIT_CONFIG_GLOBAL as the user had it
+    user_config: Mapping[str, str]  # the variables by which the user chose what configuration git reads
     home: Mapping[str, str]
     git: Git
     vault: Vault
@@ -35,7 +35,7 @@ class Site:
 
     @classmethod
     def make(cls, layout: Layout, rollback: RollbackSection, scope: str, max_vault: int, env: Mapping[str, str]) -> Site:
-        user_config = env.get("GIT_CONFIG_GLOBAL")
+        user_config = chosen_config(env)
         boat = Lifeboat(layout.lifeboat, layout)
         git = Git.at(layout.root, layout.git_dir)
         site = cls(
@@ -93,13 +93,14 @@ class Site:
         return ()
 
     def pin_config(self) -> None:
-        """Copy the user's global config, excludes and attributes: an agent may change them, evolver must not follow
-        (hazards 29, 31). Includes are resolved on the way. Runs git, so nothing foreign may have run yet."""
-        env = {"GIT_CONFIG_GLOBAL": self.user_config} if self.user_config is not None else {}
+        """Copy the configuration that lies outside the repository, with excludes and attributes: an agent may change it, evolver must
+        not follow (hazards 29, 31). git itself says which files those are, in which order, and which conditional includes hold.
+        Runs git, so nothing foreign may have run yet."""
+        env = self.user_config
         plain = self.git.but(config=None, options=())
-        listed = plain.run("config", "--global", "--includes", "--list", "-z", env=env, check=False)
-        copy = b"".join(_section(item) for item in listed.out.split(b"\0") if item) if listed.ok else b""
-        self._write(GITCONFIG, copy)
+        listed = plain.run("config", "--includes", "--show-scope", "--list", "-z", env=env).fields()
+        pairs = zip(listed[::2], listed[1::2], strict=True)
+        self._write(GITCONFIG, b"".join(_section(item) for scope, item in pairs if scope in (b"system", b"global")))
         for name, key, default in (
             (EXCLUDES, "core.excludesFile", "ignore"),
             (ATTRIBUTES, "core.attributesFile", "attributes"),
