@@ -101,7 +101,10 @@ class Git:
     @classmethod
     def at(cls, root: Path, git_dir: Path, **more: Any) -> Git:
         scrub(os.environ)
-        program = shutil.which("git")
+        # Not one from the worktree: with a virtual environment active, an attempt can put a `git` before the real one.
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        outside = [f for f in folders if f and not Path(os.path.realpath(f)).is_relative_to(root)]
+        program = shutil.which("git", path=os.pathsep.join(outside))
         if program is None:
             raise PreflightError("git is not installed", "Install git 2.30 or later.")
         return cls(root, git_dir, os.path.abspath(program), **more)

@@ -21,7 +21,7 @@ from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.aside import Aside
 from evolver.worktree.converge import Converge
 from evolver.worktree.lifeboat import make_folder
-from evolver.worktree.manifest import Tree, entries, lookup
+from evolver.worktree.manifest import Tree, entries, join, lookup
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import DotGit, Snapshot
 from evolver.worktree.source import Source
@@ -35,7 +35,7 @@ def adopt_identity(site: Site, snapshot: Snapshot) -> None:
 
     It may have been built again since. And a repository that was copied, restored from a backup, mounted or moved has other
     inodes, perhaps another path in its gitfile; but it brings the vault along, and by that it is known. What an attempt changed in
-    it is compared as ever. To be called before the lifeboat is launched anew.
+    it is compared as ever.
     """
     with suppress(OSError, msgspec.MsgspecError):
         stored = msgspec.msgpack.decode((site.boat.folder / belonging.IDENTITY).read_bytes(), type=tuple[str, tuple[int, int, int, bytes, int, int]])
@@ -44,22 +44,27 @@ def adopt_identity(site: Site, snapshot: Snapshot) -> None:
     was, now = snapshot.dotgit, DotGit.of(site.root, site.private, site.common)
     if now is None or now.mode != was.mode or snapshot.fingerprint not in baselines_in(site.vault.folder):
         return
-    if site.boat.manned:
-        snapshot.dotgit = replace(now, data=was.data)
-        return
-    snapshot.dotgit = now
+    moved = not _leads(site.root, was.data, site.private) and _leads(site.root, now.data, site.private)
+    snapshot.dotgit = now if moved else replace(now, data=was.data)
     if site.linked:
         _adopt_gitdir(site, snapshot)
 
 
+def _leads(root: Path, data: bytes, git_dir: Path) -> bool:
+    """Does a gitfile or a link with these bytes lead to git's folder?"""
+    return os.path.realpath(root / os.fsdecode(data.removeprefix(b"gitdir: ").rstrip(b"\r\n"))) == str(git_dir)
+
+
 def _adopt_gitdir(site: Site, snapshot: Snapshot) -> None:
     """`git worktree move` wrote where the worktree lies now: to put the old place back would make git prune it some day."""
-    top = snapshot.private.get("", {})
-    with suppress(OSError):
+    dot = site.root / ".git"
+    with suppress(OSError, ValueError):
         data = read_regular(site.private / "gitdir")
-        was = top.get("gitdir")
-        if was is not None and Path(os.path.realpath(os.fsdecode(data.rstrip(b"\r\n")))) == site.root / ".git":
-            snapshot.private[""] = top | {"gitdir": was._replace(content=b"i" + data, size=len(data))}
+        for tree, folder in ((snapshot.private, ""), (snapshot.shared, str(site.private.relative_to(site.common)))):
+            was = lookup(tree, join(folder, "gitdir"))
+            if was is None or not _leads(site.private, data, dot) or _leads(site.private, site.vault.content_bytes(was.content), dot):
+                continue
+            tree[folder] = tree[folder] | {"gitdir": was._replace(content=b"i" + data, size=len(data))}
 
 
 def _save_identity(site: Site, snapshot: Snapshot) -> None:

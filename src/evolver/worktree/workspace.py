@@ -40,6 +40,7 @@ from evolver.worktree.inspect import Inspection, inspect, walk
 from evolver.worktree.keeping import anchor_refs, store_in_stash
 from evolver.worktree.kept import prune
 from evolver.worktree.manifest import Scan
+from evolver.worktree.named import displaced
 from evolver.worktree.preflight import preflight
 from evolver.worktree.preserve import keep
 from evolver.worktree.quiet import Quiet
@@ -151,6 +152,7 @@ class Workspace:
         (`Attempt.tree`), so that what validators alter later can be told from the attempt."""
         snapshot, guarded = self._of(baseline), self._quiesced(baseline)
         found = self._found = inspect(self._site, snapshot, guarded, self._opaque, self._their_exclude())
+        found.displaced = displaced(self._site, self._aside())
         moved = refs.changes(snapshot.refs, guarded.refs)
         commits, subjects = commits_since(self._site.git, snapshot.pre_ref, guarded.refs.commit)
         attempt = Attempt(
