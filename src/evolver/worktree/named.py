@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evolver.git import Git
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.aside import Aside
 from evolver.worktree.content import compared
@@ -147,7 +146,7 @@ def _paths(site: Site) -> set[str]:
         inside = _inside(root, file) if included else None
         if inside is not None:
             found.add(inside)
-        for key, value in _settings(site.git, file):
+        for key, value in _settings(site, file):
             if _INCLUDE.fullmatch(key):
                 target = Path(os.path.expanduser(os.fsdecode(value)))
                 pending.append((Path(os.path.normpath(file.parent / target)), True))
@@ -158,7 +157,7 @@ def _paths(site: Site) -> set[str]:
     return found
 
 
-def _settings(git: Git, file: Path) -> Iterator[tuple[bytes, bytes]]:
+def _settings(site: Site, file: Path) -> Iterator[tuple[bytes, bytes]]:
     """What one file says, its includes not followed. Almost every one can be told by a look to say nothing of interest."""
     try:
         data = read_regular(file)
@@ -166,8 +165,12 @@ def _settings(git: Git, file: Path) -> Iterator[tuple[bytes, bytes]]:
         return
     if not _WORTH_ASKING.search(data):
         return
-    done = git.run("config", "--file", str(file), "--no-includes", "--list", "-z", check=False)
-    for item in done.fields():
+    if data not in site.parsed:
+        # As in no repository at all: in this one git would read its config first, what that includes with it.
+        nowhere = {"GIT_DIR": str(site.boat.folder / "no-repository"), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+        done = site.git.found_from(site.boat.folder, "config", "--file", str(file), "--no-includes", "--list", "-z", env=nowhere)
+        site.parsed[data] = done.fields()
+    for item in site.parsed[data]:
         key, _, value = item.partition(b"\n")
         yield key, value
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from evolver.definition import RollbackSection
 from evolver.git import Git, chosen_config
-from evolver.layout import OWNER_FILE, Layout
+from evolver.layout import OWNER_FILE, Layout, baselines_in
 from evolver.worktree.lifeboat import ATTRIBUTES, EXCLUDES, GITCONFIG, Lifeboat, make_folder
 from evolver.worktree.vault import Vault, link_or_copy, write_over
 
 OWN_STASH = "own-stash"
+PINNED = (GITCONFIG, EXCLUDES, ATTRIBUTES)
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Site:
     boat: Lifeboat
     pinned: bool = field(default=False)
     _copies: dict[str, bytes] = field(default_factory=dict)  # what the pinned files must say
+    parsed: dict[bytes, list[bytes]] = field(default_factory=dict)  # config files by their bytes: what git makes of them
 
     @classmethod
     def make(cls, layout: Layout, rollback: RollbackSection, scope: str, max_vault: int, env: Mapping[str, str]) -> Site:
@@ -41,11 +43,14 @@ class Site:
         site = cls(
             layout, rollback, scope, max_vault, user_config, env, git, Vault(layout.vault, layout.lifeboat / "vault"), boat
         )
-        if (boat.folder / OWNER_FILE).exists() and (boat.folder / GITCONFIG).exists():
-            for name in (GITCONFIG, EXCLUDES, ATTRIBUTES):
-                with suppress(OSError):
-                    site._copies[name] = (boat.folder / name).read_bytes()
-            site._use_copies()  # recovery and resume: the copy taken when that run started
+        # Recovery and resume: the copy taken when that run started; from the vault where the repository was moved.
+        for folder, alive in ((boat.folder, (boat.folder / OWNER_FILE).exists()), (layout.vault, bool(baselines_in(layout.vault)))):
+            if alive and (folder / GITCONFIG).exists():
+                for name in PINNED:
+                    with suppress(OSError):
+                        site._copies[name] = (folder / name).read_bytes()
+                site._use_copies()
+                break
         return site
 
     @property
@@ -117,7 +122,14 @@ class Site:
 
     def _write(self, name: str, data: bytes) -> None:
         self._copies[name] = data
-        write_over(self.boat.folder / name, data)
+        for folder in (self.boat.folder, self.vault.folder):
+            write_over(folder / name, data)
+
+    def unpin(self) -> None:
+        """The run ended: the copies may hold what only the user is to read."""
+        self.pinned = False
+        for name in PINNED:
+            (self.vault.folder / name).unlink(missing_ok=True)
 
     def repin(self) -> None:
         """After anything foreign ran, before git does: the copies lie where an agent can reach them, and git runs the filters

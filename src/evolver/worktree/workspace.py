@@ -318,7 +318,7 @@ class Workspace:
         self._site.boat.prune()
         reserve.let_go(self.layout.reserve)
         self._snapshot, self._guarded, self._found, self._proof = None, None, None, None
-        self._site.pinned = False
+        self._site.unpin()
         crash_point("release.after")
 
     # ------------------------------------------------------------ parts
