@@ -29,6 +29,7 @@ from evolver.lock import run_lock
 from evolver.loop import Run
 from evolver.model import Codegen, Validator
 from evolver.opening import Opened, opened
+from evolver.outside import temporary_base
 from evolver.planning import Plan, with_python
 from evolver.prompt import prompt_for
 from evolver.pushes import alert_pushed, push_block_env
@@ -89,7 +90,7 @@ def prepared(
                 env=planned.env,
             )
             landing = partial(come_home, person, layout, record, found)
-        scratch = Path(tempfile.mkdtemp(prefix=f"evolver-{run_id}-"))
+        scratch = Path(tempfile.mkdtemp(prefix=f"evolver-{run_id}-", dir=temporary_base(person or layout)))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         git = Git.at(layout.root, layout.git_dir)
         extra = push_block_env(git, planned.env) if definition.guard.push == "block" else {}

@@ -17,6 +17,7 @@ from pathlib import Path
 from evolver.errors import EvolverError, GitError, PreflightError, UsageError
 from evolver.git import Git
 from evolver.layout import Layout
+from evolver.outside import temporary_base
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.kept import KeptAttempt, drop, listed, prune
 from evolver.worktree.manifest import entry_of, split
@@ -95,7 +96,7 @@ def apply(layout: Layout, git: Git, attempt: KeptAttempt) -> Applied:
     tracked = _changes(git, attempt.pre_ref, attempt.commit)
     untracked = _untracked_tree(git, attempt)
     loose = _changes(git, empty_tree(git), untracked) if untracked else {}
-    with tempfile.TemporaryDirectory(prefix="evolver-apply-") as scratch, Anchor(layout.root) as anchor:
+    with tempfile.TemporaryDirectory(prefix="evolver-apply-", dir=temporary_base(layout)) as scratch, Anchor(layout.root) as anchor:
         in_the_way = [p for p, s in tracked.items() if s.mode and not _tracked(git, p)] + list(loose)
         saved = _save(git, anchor, Path(scratch), [*in_the_way, *attempt.removed])
         if exact:

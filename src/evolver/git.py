@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 from evolver.errors import GitError, PreflightError
 
 # A hook that starts evolver leaks GIT_DIR and GIT_INDEX_FILE (hazard 50); of what git reads from the environment only
-# what says who commits, or how a person is reached, may stay.
+# what says who commits, which configuration a person chose, or how they are reached, may stay. (A hook's git hands its `-c` on as
+# GIT_CONFIG_PARAMETERS; it never sets the others.)
 _HARMLESS = frozenset(
     {
         "GIT_AUTHOR_NAME",
@@ -24,7 +25,11 @@ _HARMLESS = frozenset(
         "GIT_COMMITTER_NAME",
         "GIT_COMMITTER_EMAIL",
         "GIT_ASKPASS",
+        "GIT_ATTR_NOSYSTEM",
+        "GIT_CONFIG_COUNT",
+        "GIT_CONFIG_GLOBAL",
         "GIT_CONFIG_NOSYSTEM",
+        "GIT_CONFIG_SYSTEM",
         "GIT_EDITOR",
         "GIT_PAGER",
         "GIT_SSH",
@@ -32,6 +37,7 @@ _HARMLESS = frozenset(
         "GIT_TERMINAL_PROMPT",
     }
 )
+_CONFIG_PAIR = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_")
 _PINNED = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -52,8 +58,13 @@ _PINNED = (
 
 def scrub(environ: MutableMapping[str, str]) -> None:
     """Remove every GIT_* variable that steers git. GitPython starts from `os.environ`, so this must be done there."""
-    for name in [n for n in environ if n.startswith("GIT_") and n not in _HARMLESS and not n.startswith("GIT_PYTHON_")]:
+    for name in [n for n in environ if n.startswith("GIT_") and n not in _HARMLESS and not n.startswith(("GIT_PYTHON_", *_CONFIG_PAIR))]:
         del environ[name]
+
+
+def chosen_config(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which a person says which configuration git reads."""
+    return {n: v for n, v in environ.items() if n.startswith("GIT_CONFIG_") and (n in _HARMLESS or n.startswith(_CONFIG_PAIR))}
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,7 @@ class Git:
     root: Path
     git_dir: Path
     program: str = "git"
-    config: Path | None = None  # the copy of the user's global config taken when the run started
+    config: Path | None = None  # the copy of the system's and the user's config taken when the run started
     options: tuple[str, ...] = ()  # further `-c` values
     work_tree: Path | None = None  # when another folder plays the worktree
     hooks: bool = False  # the user asked for his hooks to run
@@ -92,7 +103,10 @@ class Git:
     @classmethod
     def at(cls, root: Path, git_dir: Path, **more: Any) -> Git:
         scrub(os.environ)
-        program = shutil.which("git")
+        # Not one from the worktree: with a virtual environment active, an attempt can put a `git` before the real one.
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        outside = [f for f in folders if f and not Path(os.path.realpath(f)).is_relative_to(root)]
+        program = shutil.which("git", path=os.pathsep.join(outside))
         if program is None:
             raise PreflightError("git is not installed", "Install git 2.30 or later.")
         return cls(root, git_dir, os.path.abspath(program), **more)
@@ -117,7 +131,7 @@ class Git:
             "LANGUAGE": "C",
         }
         if self.config is not None:
-            env["GIT_CONFIG_GLOBAL"] = str(self.config)
+            env |= {"GIT_CONFIG_GLOBAL": str(self.config), "GIT_CONFIG_NOSYSTEM": "1"}
         return env | dict(more or {})
 
     def start(self, *args: str | bytes, env: Mapping[str, str] | None = None, stdin: BinaryIO | int | None = None) -> Any:

@@ -21,6 +21,7 @@ from evolver.land import Landed, Refused, land
 from evolver.layout import Layout
 from evolver.model import StepContext, StepResult, Verdict
 from evolver.opening import Opened, opened
+from evolver.outside import temporary_base
 from evolver.redact import Redactor
 from evolver.sandbox import for_loop
 from evolver.settings import read as read_settings
@@ -131,7 +132,7 @@ def opened_for_landing(person: Layout, env: Mapping[str, str], interrupts: Inter
         redactor = Redactor.from_environment(env)
         opening = opened(person, settings, env=env, rollback=RollbackSection(), redactor=redactor, note="land")
         found = stack.enter_context(opening)
-        scratch = Path(tempfile.mkdtemp(prefix="evolver-land-"))
+        scratch = Path(tempfile.mkdtemp(prefix="evolver-land-", dir=temporary_base(person)))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         if found.clone is None:
             raise NotRestoredError(f"the clone of {person.root} went away", "Run `evolver run --isolation clone` again.")

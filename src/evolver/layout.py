@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evolver.errors import PreflightError
 
-OWNER_FILE = "owner"  # in the lifeboat: root and git folder of the worktree it belongs to, one a line
+OWNER_FILE = "owner"  # in the lifeboat: root and git folders of the worktree it belongs to, each ended by a NUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Layout:
     def events(self, override: str | None = None) -> Path:
         """The stream's path: that of a run that died or is held, else `override` (EVOLVER_EVENTS), else in the state folder."""
         try:
-            return Path(os.fsdecode(self.stream_note.read_bytes().rstrip(b"\n")))
+            return Path(os.fsdecode(self.stream_note.read_bytes().removesuffix(b"\n")))
         except OSError:
             pass
         return Path(override).expanduser().absolute() if override else self.state / "events.jsonl"
@@ -85,32 +85,54 @@ def _read_gitfile(path: Path) -> Path | None:
         return None
     if not text.startswith(b"gitdir: "):
         return None
-    return Path(os.path.realpath(path.parent / os.fsdecode(text[8:].strip())))
+    return Path(os.path.realpath(path.parent / os.fsdecode(text[8:].rstrip(b"\r\n"))))
 
 
-def _git_dirs(root: Path) -> tuple[Path, Path] | None:
+def baselines_in(vault: Path) -> frozenset[str]:
+    """The baselines a vault holds: while a run is active, died or is held, what tells its repository from any other."""
+    try:
+        return frozenset(name for name in os.listdir(vault / "baselines") if not name.endswith(".tmp"))
+    except OSError:
+        return frozenset()
+
+
+def git_dirs(root: Path) -> tuple[Path, Path] | None:
+    """The folders `.git` in `root` leads to: this worktree's, and the common one. None: it leads to no git folder."""
     dot = root / ".git"
     git_dir: Path | None = Path(os.path.realpath(dot)) if dot.is_dir() else _read_gitfile(dot) if dot.is_file() else None
     if git_dir is None or not git_dir.is_dir():
         return None
-    if not (git_dir / "HEAD").is_symlink() and not (git_dir / "HEAD").exists():
+    head = (git_dir / "HEAD").is_symlink() or (git_dir / "HEAD").exists()
+    # Without HEAD, which an attempt may have removed, git would go on to a parent repository; a baseline of ours tells better.
+    if not head and not baselines_in(git_dir / "evolver" / "vault"):
         return None
     try:
-        common = Path(os.path.realpath(git_dir / os.fsdecode((git_dir / "commondir").read_bytes().strip())))
+        common = Path(os.path.realpath(git_dir / os.fsdecode((git_dir / "commondir").read_bytes().rstrip(b"\r\n"))))
     except OSError:
         common = git_dir
     return git_dir, common
 
 
+def owner_lines(layout: Layout) -> bytes:
+    """What the lifeboat says of whose it is. NUL-separated: the name of a folder may hold a newline."""
+    return b"".join(os.fsencode(path) + b"\0" for path in (layout.root, layout.git_dir, layout.common_dir))
+
+
 def _from_lifeboat(root: Path, env: Mapping[str, str], prefix: str) -> Layout | None:
     boat = lifeboat_of(root, env)
     try:
-        lines = (boat / OWNER_FILE).read_bytes().split(b"\n")
+        fields = (boat / OWNER_FILE).read_bytes().split(b"\0")
     except OSError:
         return None
-    if len(lines) < 3 or os.fsdecode(lines[0]) != str(root):
+    if len(fields) < 4 or os.fsdecode(fields[0]) != str(root):
         return None
-    return Layout(root, Path(os.fsdecode(lines[1])), Path(os.fsdecode(lines[2])), boat, prefix)
+    named = Layout(root, Path(os.fsdecode(fields[1])), Path(os.fsdecode(fields[2])), boat, prefix)
+    dirs = git_dirs(root)
+    if dirs is not None and dirs[0] != named.git_dir and not named.git_dir.exists():
+        found = Layout(root, *dirs, boat, prefix)
+        if baselines_in(found.vault) & baselines_in(boat / "vault"):
+            return found  # git's folder was moved, and the vault with it (`git worktree repair`, a separate git folder)
+    return named
 
 
 def locate(start: Path, env: Mapping[str, str] = os.environ) -> Layout:
@@ -123,7 +145,7 @@ def locate(start: Path, env: Mapping[str, str] = os.environ) -> Layout:
         found = _from_lifeboat(root, env, prefix)
         if found is not None:
             return found
-        dirs = _git_dirs(root)
+        dirs = git_dirs(root)
         if dirs is not None:
             return Layout(root, *dirs, lifeboat_of(root, env), prefix)
         if (root / "HEAD").is_file() and (root / "objects").is_dir() and (root / "refs").is_dir():

@@ -17,6 +17,7 @@ from evolver.lock import run_lock
 from evolver.redact import Redactor
 from evolver.resume_lock import read as read_lock
 from evolver.settings import Settings
+from evolver.worktree.belonging import refuse_stranger
 from evolver.worktree.workspace import Workspace
 
 
@@ -64,6 +65,8 @@ def opened(
         if refuse_held:
             for place in places:
                 recovery.refuse_held(place)
+        for place in places:
+            refuse_stranger(place)  # before the stream is put back into a repository that is not its own
         log = EventLog.open(
             layout.events(settings.events),
             source=source_of(layout),

@@ -16,6 +16,7 @@ from evolver.effects.plan import plans as effect_plans
 from evolver.errors import PreflightError, UsageError
 from evolver.layout import Layout, locate
 from evolver.loopfile import load
+from evolver.outside import within
 from evolver.prompt import prompt_for
 from evolver.settings import Override, Settings
 from evolver.settings import read as read_settings
@@ -49,6 +50,7 @@ def plan(
         raise PreflightError(f"{layout.root} is the clone that evolver works in", f"Run it in {person.root}.")
     settings = read_settings(env, layout.root / ".env")
     check_events(layout, settings)
+    check_state(layout)
     unfilled = load(name, layout.root, settings, flags, validators, file=file)
     loaded = with_python(unfilled)
     check_steps(loaded)
@@ -61,9 +63,18 @@ def check_events(layout: Layout, settings: Settings) -> None:
     """The stream may not lie in the worktree: an attempt, or its rollback, would take it along."""
     if settings.events is None:
         return
-    path = Path(os.path.realpath(layout.events(settings.events)))
-    if path.is_relative_to(layout.root) and not path.is_relative_to(layout.git_dir):
+    path = layout.events(settings.events)
+    if within(path, layout.root) and not Path(os.path.realpath(path)).is_relative_to(layout.git_dir):
         raise UsageError(f"EVOLVER_EVENTS: {path} lies inside the worktree", "Name a path outside it, or leave it empty.")
+
+
+def check_state(layout: Layout) -> None:
+    """Nor may the lifeboat: it holds what a lost worktree or `.git` is built again from. A home that is a worktree is such a case."""
+    if within(layout.lifeboat, layout.root, layout.git_dir, layout.common_dir):
+        raise UsageError(
+            f"the state folder {layout.lifeboat.parent} lies inside the worktree or its git folder",
+            "Set EVOLVER_STATE_DIR (or XDG_STATE_HOME) to a folder outside it.",
+        )
 
 
 def with_python(loaded: LoadedLoop) -> LoadedLoop:

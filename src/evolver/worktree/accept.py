@@ -13,8 +13,10 @@ from typing import Literal
 
 from evolver.crash import crash_point
 from evolver.errors import GitError
+from evolver.worktree.ignorerules import below
 from evolver.worktree.inspect import Inspection
 from evolver.worktree.manifest import lookup
+from evolver.worktree.named import hook_places
 from evolver.worktree.objects import TemporaryIndex, commit_tree
 from evolver.worktree.refs import Refs
 from evolver.worktree.restore import refresh
@@ -51,6 +53,7 @@ class Accepting:
         self._refuse(how)
         crash_point("accept.before")
         if hooks:
+            self._refuse_own_hooks()
             message = self._hooks(message)
         try:
             commit = commit_tree(self.site.git, self.found.tree, [self._parent(how)], message)
@@ -140,6 +143,16 @@ class Accepting:
                 file.unlink(missing_ok=True)
             else:
                 file.write_bytes(before)
+
+    def _refuse_own_hooks(self) -> None:
+        """`.git/hooks` is guarded; hooks that lie in the worktree (core.hooksPath, a link to a script) an attempt can write."""
+        changed = set(self.found.changed) | set(self.found.wanted)
+        for place in hook_places(self.site, (*HOOKS, "post-commit")):
+            theirs = sorted(p for p in changed if p == place or p.startswith(f"{place}/"))
+            if theirs:
+                raise AcceptRefused(f"the attempt changed hooks that would run: {', '.join(map(repr, theirs[:3]))}")
+            if below(place, self.snapshot.opaque) is not None:
+                raise AcceptRefused(f"the hooks in {place!r} are left out of the baseline: whether the attempt changed them is not known")
 
     def _hook(self, name: str, *arguments: str, env: dict[str, str] | None = None, needed: bool = False) -> None:
         """The user's own hook (the guard has put hooks and config back)."""

@@ -66,6 +66,17 @@ class Aside:
                     found = self.folder / f"{number}.body"
         return found
 
+    def taken(self, area: str) -> dict[str, Path]:
+        """What lies here of one area, each as the attempt first left it."""
+        found: dict[str, Path] = {}
+        if self.folder.is_dir():
+            for number in sorted(int(p.stem) for p in self.folder.glob("*.what")):
+                what = msgspec.msgpack.decode((self.folder / f"{number}.what").read_bytes(), type=_What)
+                body = self.folder / f"{number}.body"
+                if what.area == area and what.mode is None and os.path.lexists(body):
+                    found.setdefault(os.fsdecode(what.path), body)
+        return found
+
     def _note(self, what: _What) -> int:
         number = self._next()
         with open(self.folder / f"{number}.what", "wb") as file:

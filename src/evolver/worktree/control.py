@@ -21,6 +21,7 @@ from evolver.worktree.converge import Converge
 from evolver.worktree.gitfolder import Kind, kind_of
 from evolver.worktree.gitwalk import GitFolders, walk_git
 from evolver.worktree.manifest import Entry, Tree, lookup
+from evolver.worktree.named import Named
 from evolver.worktree.rebuild import rebuild
 from evolver.worktree.refs import Refs
 from evolver.worktree.site import Site
@@ -65,6 +66,9 @@ class Guard:
         if folders.common is not None and self.snapshot.common is not None:
             self._compare("common", self.site.common, self.snapshot.common, folders.common)
         found = self._refs(folders)
+        named = Named(self.site, self.snapshot, self.aside)
+        self.changed |= set(named.put_back())
+        self.problems += named.problems
         crash_point("guard.after")
         report = ControlReport(tuple(sorted({*earlier.changed, *self.changed})), replaced or earlier.git_replaced)
         return Guarded(found, folders, report, tuple(self.problems))

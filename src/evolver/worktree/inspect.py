@@ -74,6 +74,7 @@ class Inspection:
     refused: str = ""  # why `git add` would not make a commit of it; it can be looked at and undone all the same
     plugged: bool = False  # git's own rules cannot be read in the worktree: no filters, the baseline's ignore rules
     raw_index: bytes = b""
+    displaced: dict[str, Staged] = field(default_factory=dict)  # what the attempt had in files that git's configuration names
 
     def user_untracked(self, snapshot: Snapshot) -> list[str]:
         """The user's untracked files the attempt changed or removed."""

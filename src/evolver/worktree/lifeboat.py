@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evolver.layout import OWNER_FILE, Layout
+from evolver.layout import OWNER_FILE, Layout, owner_lines
 from evolver.worktree.vault import link_or_copy, sync_folder
 
 GITCONFIG = "gitconfig"
@@ -56,7 +56,7 @@ class Lifeboat:
         make_folder(self.folder)
         self.folder.chmod(0o700)
         owner = self.folder / OWNER_FILE
-        lines = b"".join(os.fsencode(p) + b"\n" for p in (self.layout.root, self.layout.git_dir, self.layout.common_dir))
+        lines = owner_lines(self.layout)
         if not owner.exists() or owner.read_bytes() != lines:
             temporary = self.folder / f"{OWNER_FILE}.tmp"
             with open(temporary, "wb") as file:
@@ -68,7 +68,15 @@ class Lifeboat:
 
     @property
     def manned(self) -> bool:
-        return (self.folder / OWNER_FILE).exists()
+        """Was it launched for the worktree where it lies now? Not when that, or git's folder, was moved or copied since."""
+        with suppress(OSError):
+            return (self.folder / OWNER_FILE).read_bytes() == owner_lines(self.layout)
+        return False
+
+    def holds(self, commit: str) -> bool:
+        """Can git's object store be built again from here, at least as far as this commit?"""
+        objects = self.folder / "stores" / "objects"
+        return (objects / commit[:2] / commit[2:]).is_file() or any((objects / "pack").glob("*.pack"))
 
     def same_filesystem(self) -> bool:
         try:

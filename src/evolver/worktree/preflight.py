@@ -45,8 +45,7 @@ def preflight(site: Site, dirty: DirtyPolicy) -> None:
 
 def _usable(site: Site) -> None:
     """Would the user's own git work here? Ours is told where to look, so it would not notice another user's repository (kind 51)."""
-    env = {"GIT_CONFIG_GLOBAL": site.user_config} if site.user_config is not None else {}
-    done = site.git.found_from(site.root, "rev-parse", "--is-bare-repository", "--show-toplevel", env=env)
+    done = site.git.found_from(site.root, "rev-parse", "--is-bare-repository", "--show-toplevel", env=site.user_config)
     said = os.fsdecode(done.err).strip()
     if not done.ok:
         if "dubious ownership" in said:
@@ -133,9 +132,8 @@ def _readable_index(site: Site) -> None:
 
 
 def _identity(site: Site) -> None:
-    env = {"GIT_CONFIG_GLOBAL": site.user_config} if site.user_config is not None else {}
     for who in ("GIT_COMMITTER_IDENT", "GIT_AUTHOR_IDENT"):
-        done = site.git.but(config=None, options=()).run("var", who, env=env, check=False)
+        done = site.git.but(config=None, options=()).run("var", who, env=site.user_config, check=False)
         if not done.ok or re.search(rb"<>", done.out):
             raise PreflightError(
                 "git does not know who commits", "git config --global user.name NAME; git config --global user.email ADDRESS"

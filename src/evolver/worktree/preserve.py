@@ -57,7 +57,7 @@ def keep(
     hashed = blobs.staged
     with TemporaryIndex(git, site.boat.folder / "work-index") as temporary:
         temporary.read_tree(index_tree)
-        temporary.stage({p: hashed.get(p, Staged(0, "")) for p in work}, zero)
+        temporary.stage({p: hashed.get(p, Staged(0, "")) for p in work} | found.displaced, zero)
         work_tree = temporary.write_tree(missing_ok=True)
     untracked_tree = ""
     if loose:
@@ -66,7 +66,7 @@ def keep(
             temporary.stage({p: hashed[p] for p in loose}, zero)
             untracked_tree = temporary.write_tree(missing_ok=True)
     trailers = _trailers(snapshot, found)
-    theirs_too = bool(work or loose or trailers or found.index_changed)  # the user's own staged work is no attempt
+    theirs_too = bool(work or loose or trailers or found.displaced or found.index_changed)  # the user's own staged work is no attempt
     holds = theirs_too and bool((work_tree, index_tree) != (pre_tree, pre_tree) or loose or trailers)
     text = _message(message, trailers, snapshot.pre_ref, post_ref)
     index_commit = commit_tree(git, index_tree, [snapshot.pre_ref], f"index on {message.splitlines()[0]}\n")

@@ -69,7 +69,7 @@ def altered_beside(site: Site, snapshot: Snapshot, beside: Collection[str]) -> l
 def place_of(site: Site, snapshot: Snapshot, path: str) -> str:
     """Where a file's earlier bytes are."""
     entry = lookup(snapshot.work, path)
-    digest = entry.content[1:].decode() if entry is not None else ""
+    digest = plain(entry.content)[1:].decode() if entry is not None else ""
     return str(site.vault.folder / "objects" / digest[:2] / digest[2:])
 
 

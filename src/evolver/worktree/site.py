@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolver.definition import RollbackSection
-from evolver.git import Git
-from evolver.layout import Layout
+from evolver.git import Git, chosen_config
+from evolver.layout import OWNER_FILE, Layout, baselines_in
 from evolver.worktree.lifeboat import ATTRIBUTES, EXCLUDES, GITCONFIG, Lifeboat, make_folder
 from evolver.worktree.vault import Vault, link_or_copy, write_over
 
 OWN_STASH = "own-stash"
+PINNED = (GITCONFIG, EXCLUDES, ATTRIBUTES)
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Site:
     rollback: RollbackSection
     scope: str
     max_vault: int
-    user_config: str | None  # GIT_CONFIG_GLOBAL as the user had it
+    user_config: Mapping[str, str]  # the variables by which the user chose what configuration git reads
     home: Mapping[str, str]
     git: Git
     vault: Vault
@@ -33,20 +34,24 @@ class Site:
     pinned: bool = field(default=False)
     lived_in: set[str] = field(default_factory=set)  # worktrees that somebody else added since the baseline
     _copies: dict[str, bytes] = field(default_factory=dict)  # what the pinned files must say
+    parsed: dict[bytes, list[bytes]] = field(default_factory=dict)  # config files by their bytes: what git makes of them
 
     @classmethod
     def make(cls, layout: Layout, rollback: RollbackSection, scope: str, max_vault: int, env: Mapping[str, str]) -> Site:
-        user_config = env.get("GIT_CONFIG_GLOBAL")
+        user_config = chosen_config(env)
         boat = Lifeboat(layout.lifeboat, layout)
         git = Git.at(layout.root, layout.git_dir)
         site = cls(
             layout, rollback, scope, max_vault, user_config, env, git, Vault(layout.vault, layout.lifeboat / "vault"), boat
         )
-        if boat.manned and (boat.folder / GITCONFIG).exists():
-            for name in (GITCONFIG, EXCLUDES, ATTRIBUTES):
-                with suppress(OSError):
-                    site._copies[name] = (boat.folder / name).read_bytes()
-            site._use_copies()  # recovery and resume: the copy taken when that run started
+        # Recovery and resume: the copy taken when that run started; from the vault where the repository was moved.
+        for folder, alive in ((boat.folder, (boat.folder / OWNER_FILE).exists()), (layout.vault, bool(baselines_in(layout.vault)))):
+            if alive and (folder / GITCONFIG).exists():
+                for name in PINNED:
+                    with suppress(OSError):
+                        site._copies[name] = (folder / name).read_bytes()
+                site._use_copies()
+                break
         return site
 
     @property
@@ -94,13 +99,14 @@ class Site:
         return ()
 
     def pin_config(self) -> None:
-        """Copy the user's global config, excludes and attributes: an agent may change them, evolver must not follow
-        (hazards 29, 31). Includes are resolved on the way. Runs git, so nothing foreign may have run yet."""
-        env = {"GIT_CONFIG_GLOBAL": self.user_config} if self.user_config is not None else {}
+        """Copy the configuration that lies outside the repository, with excludes and attributes: an agent may change it, evolver must
+        not follow (hazards 29, 31). git itself says which files those are, in which order, and which conditional includes hold.
+        Runs git, so nothing foreign may have run yet."""
+        env = self.user_config
         plain = self.git.but(config=None, options=())
-        listed = plain.run("config", "--global", "--includes", "--list", "-z", env=env, check=False)
-        copy = b"".join(_section(item) for item in listed.out.split(b"\0") if item) if listed.ok else b""
-        self._write(GITCONFIG, copy)
+        listed = plain.run("config", "--includes", "--show-scope", "--list", "-z", env=env).fields()
+        pairs = zip(listed[::2], listed[1::2], strict=True)
+        self._write(GITCONFIG, b"".join(_section(item) for scope, item in pairs if scope in (b"system", b"global")))
         for name, key, default in (
             (EXCLUDES, "core.excludesFile", "ignore"),
             (ATTRIBUTES, "core.attributesFile", "attributes"),
@@ -117,7 +123,14 @@ class Site:
 
     def _write(self, name: str, data: bytes) -> None:
         self._copies[name] = data
-        write_over(self.boat.folder / name, data)
+        for folder in (self.boat.folder, self.vault.folder):
+            write_over(folder / name, data)
+
+    def unpin(self) -> None:
+        """The run ended: the copies may hold what only the user is to read."""
+        self.pinned = False
+        for name in PINNED:
+            (self.vault.folder / name).unlink(missing_ok=True)
 
     def repin(self) -> None:
         """After anything foreign ran, before git does: the copies lie where an agent can reach them, and git runs the filters

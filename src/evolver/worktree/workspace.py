@@ -41,10 +41,11 @@ from evolver.worktree.inspect import Inspection, inspect, walk
 from evolver.worktree.keeping import anchor_refs, store_in_stash
 from evolver.worktree.kept import prune
 from evolver.worktree.manifest import Scan
+from evolver.worktree.named import displaced
 from evolver.worktree.preflight import preflight
 from evolver.worktree.preserve import keep
 from evolver.worktree.quiet import Quiet
-from evolver.worktree.rebuild import adopt_identity, is_replaced
+from evolver.worktree.rebuild import adopt_identity, is_replaced, mark_replaced
 from evolver.worktree.restore import files_back, index_back, journal, journal_done, state_back
 from evolver.worktree.retention import altered_beside, place_of, remember_user_files, retained
 from evolver.worktree.settle import settle
@@ -163,6 +164,7 @@ class Workspace:
 
     def _inspect(self, snapshot: Snapshot, guarded: Guarded, control: ControlReport) -> Attempt:
         found = self._found = inspect(self._site, snapshot, guarded, self._opaque, self._their_exclude())
+        found.displaced = displaced(self._site, self._aside())
         moved = refs.changes(snapshot.refs, guarded.refs)
         commits, subjects = commits_since(self._site.git, snapshot.pre_ref, guarded.refs.commit)
         attempt = Attempt(
@@ -265,6 +267,7 @@ class Workspace:
             "above-common": site.common.parent,
         }
         self._aside().put_back(areas)
+        mark_replaced(site, self._of(baseline))
         self._guarded = None
         crash_point("hold.after")
 
@@ -342,7 +345,7 @@ class Workspace:
         self._site.boat.prune()
         reserve.let_go(self.layout.reserve)
         self._snapshot, self._guarded, self._found, self._proof = None, None, None, None
-        self._site.pinned = False
+        self._site.unpin()
         crash_point("release.after")
 
     # ------------------------------------------------------------ parts
