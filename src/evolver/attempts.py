@@ -17,6 +17,7 @@ from pathlib import Path
 from evolver.errors import GitError, PreflightError, UsageError
 from evolver.git import Git
 from evolver.layout import Layout
+from evolver.worktree import copies
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.kept import KeptAttempt, drop, listed, prune
 from evolver.worktree.manifest import entry_of, split
@@ -62,6 +63,9 @@ def show(git: Git, attempt: KeptAttempt) -> bytes:
         out += git.run("diff", *_DIFF, empty_tree(git), untracked).out
     lines = [f"# removed an untracked file: {name}\n" for name in attempt.removed]
     lines += [f"# made an empty folder: {name}\n" for name in attempt.folders]
+    if attempt.copies:
+        lines.append(f"# copies of what no commit can hold: {copies.base_of(git.git_dir) / attempt.copies}\n")
+        lines += [f"#   {line}\n" for line in copies.listed_in(git.git_dir, attempt.copies)]
     return out + os.fsencode("".join(lines))
 
 

@@ -46,6 +46,7 @@ class Facts(msgspec.Struct, frozen=True):
     validators_hash: str = ""
     changes_digest: str | None = None
     isolation: str = "inplace"
+    git_dir_id: str = ""
 
 
 _FACTS = msgspec.json.Decoder(Facts)
@@ -71,6 +72,7 @@ class OpenIteration(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     reason: str = ""
     accepting: bool = False
+    post_ref: str | None = None  # what HEAD was when it was about to be accepted
     changes_digest: str | None = None
     skipped: bool = False  # the hold was announced
     finished: str = ""  # rollback.finished or iteration.accepted came: only the run's own end is missing
@@ -100,6 +102,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     step: str = ""  # the step that runs now, of an active run
     best_score: str | None = None
     isolation: str = "inplace"
+    git_dir_id: str = ""
 
 
 _ENDS = {
@@ -204,6 +207,7 @@ def _fold(events: list[Envelope], resumed: bool) -> LastRun:
         step=step,
         best_score=best,
         isolation=first.isolation,
+        git_dir_id=first.git_dir_id,
     )
 
 
@@ -215,7 +219,7 @@ def _advance(current: OpenIteration, name: str, fact: Facts) -> OpenIteration:
         case "step.started":
             return change(current, phase=fact.step)
         case "iteration.accepting":
-            return change(current, phase="accepting", accepting=True)
+            return change(current, phase="accepting", accepting=True, post_ref=fact.post_ref)
         case "rollback.started":
             return change(current, phase="rolling_back", reason=fact.reason)
         case "rollback.skipped":

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from evolver.crash import crash_point
@@ -56,6 +57,7 @@ class StateBack:
     stash_is_shared: bool  # another run is active beside us: its entries stay
     moved: int = 0
     problems: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)  # those that only say that somebody else moved a ref meanwhile
     branch_to: tuple[str, str] | None = None  # accepting: (ref, commit) instead of the baseline's value
 
     def run(self) -> None:
@@ -68,6 +70,20 @@ class StateBack:
         self._try("reflogs", lambda: self._logs(folders))
         self._try("submodules", lambda: self._modules(folders))
         self._try("worktrees", lambda: self._siblings(folders))
+
+    def rest(self) -> None:
+        """After an acceptance that was killed: the stash list, and what was taken away. What was added since is not the attempt's."""
+        folders = walk_git(self.site, self.snapshot, keep=False)
+        if not self.stash_is_shared:
+            self._try("stash", lambda: self.stash_back(read_refs(self.site, folders)))
+        self._try("reflogs", lambda: self._logs(folders))
+        for top, before, now in self._areas(folders):
+            missing = [p for p, _ in entries(before, "modules") if kind_of(p) is Kind.STATE and lookup(now, p) is None]
+            self._try("submodules", partial(self._converge, top, before, missing))
+        top, before, now = self._areas(folders)[-1]
+        lost = [n for n in self.snapshot.siblings if n not in now.get("worktrees", {})]
+        paths = [p for n in lost for p in (f"worktrees/{n}", *(p for p, _ in entries(before, f"worktrees/{n}")))]
+        self._try("worktrees", lambda: self._converge(top, before, paths))
 
     def _try(self, what: str, act: Callable[[], None]) -> None:
         try:
@@ -103,7 +119,8 @@ class StateBack:
             if have == want:
                 continue
             if have != self.quiesced.refs.get(name):
-                self.problems.append(f"{name}: moved by somebody else after the attempt ended")
+                self.foreign.append(f"{name}: moved by somebody else after the attempt ended")
+                self.problems.append(self.foreign[-1])
                 continue
             self.moved += 1
             if want is None:
@@ -154,8 +171,15 @@ class StateBack:
 
     # ------------------------------------------------------------ the stash list, by its entries' ids
 
+    def stash_now(self) -> list[bytes]:
+        """The lines of the list as it is."""
+        try:
+            return stash_lines(read_regular(self.site.common / STASH_LOG))
+        except OSError:
+            return []
+
     def stash_back(self, now: Refs) -> None:
-        log = b"".join((*_lines(self.bytes_of(self.snapshot.shared, STASH_LOG)), *self.snapshot.own_stash))
+        log = b"".join((*stash_lines(self.bytes_of(self.snapshot.shared, STASH_LOG)), *self.snapshot.own_stash))
         tip = self.snapshot.refs.refs.get(STASH)
         if self.snapshot.own_stash:
             tip = self.snapshot.own_stash[-1].split(b" ", 2)[1].decode()
@@ -252,5 +276,5 @@ def _in_the_way(gone: list[str], made: list[str]) -> bool:
     return any(g.startswith(m + "/") or m.startswith(g + "/") for g in gone for m in made)
 
 
-def _lines(data: bytes) -> list[bytes]:
+def stash_lines(data: bytes) -> list[bytes]:
     return [line + b"\n" for line in data.split(b"\n") if line]
