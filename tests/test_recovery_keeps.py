@@ -86,7 +86,7 @@ def test_what_cannot_be_kept_is_not_removed(repo: Repo) -> None:
     before = Snapshot.of(repo.root)
     crash(repo)
     (repo.root / "new.log").write_bytes(b"\1" * 3_000_000)
-    assert resumed(repo, EVOLVER_MAX_VAULT="1MiB").code in (3, 4)
+    assert resumed(repo, EVOLVER_MAX_VAULT="1MiB").code == 4
     assert (repo.root / "new.log").stat().st_size == 3_000_000
     assert (repo.root / ".git/evolver/resume.lock").exists()
     repo.sh("rm new.log")
@@ -113,7 +113,8 @@ def test_commits_branches_and_stash_entries(repo: Repo) -> None:
 def test_recovery_killed_keeps_it_all_the_same(repo: Repo, tmp_path: Path, point: str) -> None:
     nested(repo)
     crash(repo)
-    repo.sh("head -c 2000000 /dev/zero >new.log; echo 1 >p && git add p && git commit -qm one && git branch topic && cd nested && echo 2 >f && git commit -qam n2")
+    repo.sh("head -c 2000000 /dev/zero >new.log; echo 1 >p && git add p && git commit -qm one && git branch topic")
+    repo.sh("cd nested && echo 2 >f && git commit -qam n2")
     made, inside = repo.head(), repo.sh("git -C nested rev-parse HEAD").strip()
     done = resumed(repo, EVOLVER_CRASH_AT=point)
     assert done.code == -signal.SIGKILL, done.text
@@ -135,7 +136,8 @@ def test_recovery_killed_keeps_it_all_the_same(repo: Repo, tmp_path: Path, point
 def test_mode_stash_keeps_what_an_entry_cannot_hold(repo: Repo, tmp_path: Path) -> None:
     nested(repo)
     before = Snapshot.of(repo.root)
-    done = repo.run("echo x >y; cd nested && echo agent >f && git commit -qam agent && git rev-parse HEAD >../../made", "false", "--rollback", "stash")
+    agent = "echo x >y; cd nested && echo agent >f && git commit -qam agent && git rev-parse HEAD >../../made"
+    done = repo.run(agent, "false", "--rollback", "stash")
     assert done.code == 1, done.text
     assert differences(before, Snapshot.of(repo.root), stash=False) == []
     data = repo.events("rollback.finished")[-1]["data"]

@@ -3,8 +3,8 @@ submodules' state, git's control files.
 
 They lie in GIT_DIR/evolver/kept/RUN_ID/N/ (`N.2`, `N.3` where a recovery was killed and the tree was not the same the next time):
 `worktree/` and `git/` mirror where things lay, `control/` has git's control files, `contents` lists it all. Remove what `contents` says
-was removed, then `cp -a worktree/. ROOT`, and the files are as they were. Written aside and renamed when whole and on disk; the commit of the attempt names the folder. Together they may take no more
-than the vault may: what does not fit is not kept, and then not removed either.
+was removed, then `cp -a worktree/. ROOT`, and the files are as they were. Written aside and renamed when whole and on disk; the commit of
+the attempt names the folder. One folder may take no more than the vault may: what does not fit is not kept, and then not removed either.
 """
 
 from __future__ import annotations
