@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -171,12 +173,21 @@ def test_a_person_commits_on_top_of_the_accepting_commit(repo: Repo, point: str)
 
 def test_an_acceptance_that_cannot_bring_the_stash_list_back_is_held(repo: Repo) -> None:
     repo.sh("echo s >>run.sh && git stash -q")
-    # A folder where the list's lock file goes: git can write neither the ref nor its log.
-    script = "echo x >y; git stash clear; mkdir -p .git/refs/stash.lock/full"
-    done = repo.run(script, "true")
-    if "stash@{0}" not in repo.sh("git stash list"):
+    mine = repo.sh("git rev-parse stash")
+    log = repo.root / ".git/logs/refs/stash"
+    (repo.root.parent / "probe").touch()
+    if subprocess.run(["chattr", "+i", repo.root.parent / "probe"], capture_output=True, check=False).returncode:
+        pytest.skip("needs immutable files")
+    subprocess.run(["chattr", "-i", repo.root.parent / "probe"], check=True)
+    try:
+        done = repo.run(f"echo x >y; git stash clear; : >{log}; chattr +i {log}", "true")
         assert done.code == 4, done.text
+        assert repo.events("iteration.accepted") == []
         assert (repo.root / ".git/evolver/resume.lock").exists()
+    finally:
+        subprocess.run(["chattr", "-i", log], check=False)
+    assert resumed(repo).code == 0
+    assert repo.sh("git rev-parse stash") == mine and not (repo.root / "y").exists()
 
 
 def test_a_copy_of_a_live_repository_leaves_the_run_alone(repo: Repo, tmp_path: Path) -> None:
@@ -188,3 +199,16 @@ def test_a_copy_of_a_live_repository_leaves_the_run_alone(repo: Repo, tmp_path: 
     assert ended(process).code == 0
     assert [e["data"]["action"] for e in copy.events("run.recovered")][:1] != ["killed"]
     assert all(not e["data"].get("killed") for e in copy.events("run.recovered"))
+
+
+def test_drift_is_seen_among_more_paths_than_the_lock_remembers_one_by_one(repo: Repo) -> None:
+    done = repo.run("mkdir many && cd many && seq 20100 | xargs touch", "false", "--rollback", "none")
+    assert done.code == 3, done.text
+    lock = json.loads((repo.root / ".git/evolver/resume.lock").read_text())
+    assert lock["held"][-1].startswith("and ")
+    first = {line.split(" ")[1] for line in lock["held"][:-1]}
+    beyond = next(f"many/{n}" for n in range(1, 20101) if f"many/{n}" not in first)
+    (repo.root / beyond).write_text("mine\n")
+    assert repo.evolver("resume", "--rollback", "hard").code == 0
+    names = repo.sh("git for-each-ref --format='%(refname)' refs/evolver/attempts").split()
+    assert any(repo.sh(f"git show {n}^3:{beyond}", check=False) == "mine\n" for n in names)
