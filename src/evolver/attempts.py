@@ -18,6 +18,7 @@ from evolver.errors import EvolverError, GitError, PreflightError, UsageError
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.outside import temporary_base
+from evolver.worktree import copies
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.kept import KeptAttempt, drop, listed, prune
 from evolver.worktree.manifest import entry_of, split
@@ -63,6 +64,9 @@ def show(git: Git, attempt: KeptAttempt) -> bytes:
         out += git.run("diff", *_DIFF, empty_tree(git), untracked).out
     lines = [f"# removed an untracked file: {name}\n" for name in attempt.removed]
     lines += [f"# made an empty folder: {name}\n" for name in attempt.folders]
+    if attempt.copies:
+        lines.append(f"# copies of what no commit can hold: {copies.base_of(git.git_dir) / attempt.copies}\n")
+        lines += [f"#   {line}\n" for line in copies.listed_in(git.git_dir, attempt.copies)]
     return out + os.fsencode("".join(lines))
 
 

@@ -23,6 +23,8 @@ CRASH_POINTS = (
     "preserve.before",
     "preserve.commit",
     "preserve.after",
+    "keep.copies",
+    "keep.before",
     "keep.after",
     "settle.after",
     "restore.before",

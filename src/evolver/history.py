@@ -48,6 +48,7 @@ class Facts(msgspec.Struct, frozen=True):
     isolation: str = "inplace"
     action: str = ""
     by: str = ""
+    git_dir_id: str = ""
 
 
 _FACTS = msgspec.json.Decoder(Facts)
@@ -73,6 +74,7 @@ class OpenIteration(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     reason: str = ""
     accepting: bool = False
+    post_ref: str | None = None  # what HEAD was when it was about to be accepted
     changes_digest: str | None = None
     skipped: bool = False  # the hold was announced
     finished: str = ""  # rollback.finished or iteration.accepted came: only the run's own end is missing
@@ -104,6 +106,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     isolation: str = "inplace"
     resumed: str = ""  # what a person decided about a held run: kept, rolled_back, unchanged
     resumed_by: str = ""
+    git_dir_id: str = ""
 
 
 _ENDS = {
@@ -209,6 +212,7 @@ def _fold(events: list[Envelope]) -> LastRun:
         isolation=first.isolation,
         resumed=resumed,
         resumed_by=resumed_by,
+        git_dir_id=first.git_dir_id,
     )
 
 
@@ -220,7 +224,7 @@ def _advance(current: OpenIteration, name: str, fact: Facts) -> OpenIteration:
         case "step.started":
             return change(current, phase=fact.step)
         case "iteration.accepting":
-            return change(current, phase="accepting", accepting=True)
+            return change(current, phase="accepting", accepting=True, post_ref=fact.post_ref)
         case "rollback.started":
             return change(current, phase="rolling_back", reason=fact.reason)
         case "rollback.skipped":

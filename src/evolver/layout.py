@@ -48,6 +48,15 @@ class Layout:
         return self.state / "reserve"
 
     @property
+    def git_dir_id(self) -> str:
+        """Device and inode of the git folder; empty when it is gone."""
+        try:
+            st = self.git_dir.stat()
+        except OSError:
+            return ""
+        return f"{st.st_dev}:{st.st_ino}"
+
+    @property
     def step_logs(self) -> Path:
         return self.state / "steps"
 

@@ -143,6 +143,7 @@ class Run:
                 baseline=baseline.fingerprint,
                 left_out=baseline.left_out,
                 isolation=definition.loop.isolation,
+                git_dir_id=run.layout.git_dir_id,
             )
         )
         self.baseline = baseline

@@ -14,6 +14,7 @@ from evolver import history
 from evolver.changes.within import ChangesLogAt
 from evolver.crash import crash_point
 from evolver.definition import RollbackSection
+from evolver.effects.outcome import Compensation
 from evolver.effects.runner import EffectRunner
 from evolver.errors import HeldError, NotRestoredError
 from evolver.events.log import EventLog
@@ -24,9 +25,9 @@ from evolver.keeping import stored_definition
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase
 from evolver.model import Judgement, RollbackMode, Verdict
-from evolver.process import sweep_dead_run
-from evolver.rejecting import Rejection, attempt_ref
-from evolver.worktree.values import Baseline, ControlReport
+from evolver.process import is_running, sweep_dead_run
+from evolver.rejecting import Rejection
+from evolver.worktree.values import Baseline, ControlReport, Preserved
 from evolver.worktree.workspace import Workspace
 
 
@@ -72,9 +73,10 @@ class _Recovery:
     rollback: RollbackSection
     effects: EffectRunner
     dead: LastRun
+    elsewhere: bool = False  # this is a copy; the run itself is alive in the repository it was copied from
 
     def run(self) -> Recovered:
-        killed, survivors = sweep_dead_run(self.dead.run_id, [(self.dead.pid, self.dead.pid_started), *self.dead.children])
+        killed, survivors = self._sweep()
         if survivors:
             raise NotRestoredError(
                 f"run {self.dead.run_id} died, and its processes {', '.join(map(str, survivors))} still live and cannot be stopped",
@@ -87,6 +89,18 @@ class _Recovery:
         done = self._between(killed) if iteration is None else self._inside(iteration, killed)
         crash_point("recovery.done")
         return done
+
+    def _sweep(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Kill what the dead run left. In a copy of a repository whose run is alive, that run's processes are nobody's to kill."""
+        copied = bool(self.dead.git_dir_id) and self.dead.git_dir_id != self.layout.git_dir_id
+        if copied and is_running(self.dead.pid, self.dead.pid_started):
+            self.elsewhere = True
+            return (), ()
+        return sweep_dead_run(self.dead.run_id, [(self.dead.pid, self.dead.pid_started), *self.dead.children])
+
+    def _compensate(self, iteration_id: str) -> Compensation:
+        # What the live run did outside its worktree is its own to undo.
+        return Compensation() if self.elsewhere else self.effects.compensate(iteration_id)
 
     @property
     def workspace(self) -> Workspace:
@@ -114,7 +128,9 @@ class _Recovery:
         baseline = self.workspace.load_baseline(iteration.baseline)
         control = self.workspace.guard_control(baseline)
         self.log.ensure_present()
-        commit = self.workspace.commits_made(iteration.iteration_id, iteration.pre_ref) if iteration.accepting else None
+        commit = None
+        if iteration.phase == "accepting":  # not when its rollback had begun
+            commit = self.workspace.commits_made(iteration.iteration_id, iteration.pre_ref, iteration.post_ref)
         if commit is not None:
             return self._accepted(iteration, baseline, control, commit, killed)
         return self._undo(iteration, baseline, control, killed, announce=True)
@@ -163,7 +179,7 @@ class _Recovery:
             loop=self.dead.loop,
             definition=self.dead.definition_hash,
             changes_log=self._changes_log(iteration),
-            compensate_effects=self.effects.compensate,
+            compensate_effects=self._compensate,
         )
         holding = mode is RollbackMode.NONE and attempt.changed
         state = IterationState(
@@ -172,7 +188,7 @@ class _Recovery:
             verdict=Verdict(Judgement.INCONCLUSIVE, reason),
             changed=attempt.changed,
         )
-        if holding and not self.effects.settle(iteration.iteration_id).ok:
+        if holding and not self.elsewhere and not self.effects.settle(iteration.iteration_id).ok:
             state = state.but(effects_failed=True)
         state = rejection.run(state)
         if holding:
@@ -181,16 +197,19 @@ class _Recovery:
         if not state.verified or state.effects_failed:
             self._tell(iteration, iteration.phase, "rollback_failed", killed)
             return Recovered(self.dead.run_id, "rollback_failed", True, rejection.problem)
-        kept = attempt_ref(self.dead.run_id, iteration.number) if attempt.changed else None
+        kept = rejection.preserved
+        where = f"what was removed is kept as {kept.refs[0]}" if kept.refs else ""
+        if kept.copies:
+            where += f", and what no commit can hold in {kept.copies}"
         self._tell(iteration, iteration.phase, "rolled_back", killed, kept)
-        return Recovered(self.dead.run_id, "rolled_back", False, f"what was removed is kept as {kept}" if kept else "")
+        return Recovered(self.dead.run_id, "rolled_back", False, where)
 
     def _changes_log(self, iteration: OpenIteration) -> ChangesLogAt | None:
         definition = stored_definition(self.layout, self.dead.definition_hash)
         return ChangesLogAt.of(definition, self.layout.root, iteration.changes_digest) if definition is not None else None
 
     def _tell(
-        self, iteration: OpenIteration | None, found: str, action: str, killed: tuple[int, ...], kept: str | None = None
+        self, iteration: OpenIteration | None, found: str, action: str, killed: tuple[int, ...], kept: Preserved | None = None
     ) -> None:
         self.log.emit(
             RunRecovered(
@@ -201,14 +220,15 @@ class _Recovery:
                 action=action,
                 pre_ref=iteration.pre_ref if iteration is not None else self.dead.pre_ref,
                 killed=killed,
-                attempt_ref=kept,
+                attempt_ref=kept.refs[0] if kept is not None and kept.refs else None,
+                copies=(kept.copies or None) if kept is not None else None,
             ),
             run_id=self.dead.run_id,
         )
 
 
 def refuse_held(layout: Layout) -> None:
-    """Raise when a resume lock stands: `HeldError`, or `NotRestoredError` when it stands for a failed restore."""
+    """Raise `HeldError` when a resume lock stands, whatever for; `NotRestoredError` when it cannot be read."""
     from evolver.resume_lock import read
 
     lock = read(layout)

@@ -20,6 +20,7 @@ from evolver.definition import RollbackSection
 from evolver.effects.outcome import Compensation
 from evolver.errors import EvolverError, ExitStatus, NotRestoredError
 from evolver.events.types import Emitter, RollbackFailed, RollbackFinished, RollbackSkipped, RollbackStarted, RunHeld
+from evolver.keeping import sha256_text
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase, next_phase
 from evolver.model import RollbackMode, Verdict
@@ -30,7 +31,7 @@ from evolver.telling import NAMED, text_path
 from evolver.worktree.values import Attempt, Baseline, Preserved, Restored, Verified
 from evolver.worktree.workspace import Workspace
 
-HELD_LINES = 20_000  # paths of a held attempt that the resume lock remembers
+HELD_LINES = 20_000  # paths of a held attempt that the resume lock remembers one by one; of the others it has a digest
 
 
 def attempt_ref(run_id: str, number: int) -> str:
@@ -159,8 +160,9 @@ class Rejection:
             if self.recovering:
                 # A person may have edited after the crash: what recovery removes is kept, in every mode.
                 if self.attempt.changed:
-                    self.workspace.keep_attempt(self.baseline, self.attempt, ref=keeping.ref, message=keeping.message)
-                    self.preserved = Preserved(refs=(keeping.ref,))
+                    self.preserved = self.workspace.keep_attempt(
+                        self.baseline, self.attempt, ref=keeping.ref, message=keeping.message, all_of_it=True
+                    )
             else:
                 self.preserved = STRATEGIES[self.mode].preserve(self.workspace, self.baseline, self.attempt, keeping)
         except (EvolverError, OSError) as error:
@@ -210,6 +212,7 @@ class Rejection:
                     rollback_ref=f"git:{self.baseline.pre_ref}",
                     stash_ref=self.preserved.stash,
                     attempt_ref=self.preserved.refs[0] if self.preserved.refs else None,
+                    copies=self.preserved.copies or None,
                     restored=self.restored.written,
                     deleted=self.restored.deleted,
                     refs=self.restored.refs,
@@ -317,4 +320,8 @@ class Rejection:
 
 def held_lines(attempt: Attempt) -> tuple[str, ...]:
     """The attempt as it was when the loop stopped, a line a path, so that `resume` can say what drifted since."""
-    return tuple(f"{c.kind} {text_path(c.path)} {c.digest}" for c in attempt.changes[:HELD_LINES])
+    lines = [f"{c.kind} {text_path(c.path)} {c.digest}" for c in attempt.changes]
+    rest = lines[HELD_LINES:]
+    if not rest:
+        return tuple(lines)
+    return (*lines[:HELD_LINES], f"and {len(rest)} more {sha256_text(chr(10).join(rest))}")

@@ -35,7 +35,7 @@ class ResumeLock(msgspec.Struct, frozen=True, kw_only=True):
     definition: str = ""  # sha256; the definition lies beside the lock under this name
     validators_failed: str = ""
     leftovers: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()  # the attempt as it was when the loop stopped, a line a path: tells what drifted since
+    held: tuple[str, ...] = ()  # the attempt as it was when the loop stopped, a line a path, then a digest of further ones: tells what drifted since
     vault: str = ""
     changes_digest: str | None = None
 

@@ -138,7 +138,8 @@ class Resume:
             attempt=held.attempt,
             reason=lock.reason,
             # What cannot be read cannot be kept aside either; a person said `hard` knowing that (the hold told).
-            recovering=mode is RollbackMode.HARD and bool(held.drifted) and not held.attempt.unknown,
+            recovering=self._unseen()
+            or (mode is RollbackMode.HARD and bool(held.drifted) and not held.attempt.unknown),
             loop=lock.loop,
             definition=lock.definition,
             changes_log=ChangesLogAt.of(definition, self.layout.root, lock.changes_digest),
@@ -153,6 +154,11 @@ class Resume:
             return Decision("not_restored", ExitStatus.NOT_RESTORED, rejection.problem)
         self._resumed(held, "rolled_back", held.baseline.pre_ref, note)
         return Decision("rolled_back", ExitStatus.ACCEPTED, stash=rejection.preserved.stash)
+
+    def _unseen(self) -> bool:
+        """Recovery failed just now, in this very command: the person decided before being told what cannot be kept."""
+        recovered = self.opened.recovered
+        return recovered is not None and recovered.action == "rollback_failed"
 
     def _resumed(self, held: Held, action: str, post_ref: str | None, note: str) -> None:
         # The event goes first: a kill in between leaves the lock, and the next `resume` finds nothing left to change.

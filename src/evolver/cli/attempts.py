@@ -95,6 +95,7 @@ def apply_attempt(which: Annotated[str, WHICH], directory: Annotated[Path, FOLDE
     from evolver.layout import locate
     from evolver.opening import opened
     from evolver.settings import read as read_settings
+    from evolver.worktree.copies import base_of
 
     layout = locate(directory)
     settings = read_settings(os.environ, layout.root / ".env")
@@ -107,6 +108,8 @@ def apply_attempt(which: Annotated[str, WHICH], directory: Annotated[Path, FOLDE
         typer.echo(f"your untracked files of the same names are kept in {done.replaced_ref}:")
         for path in done.replaced[:20]:
             typer.echo(f"  git show {done.replaced_ref}:{_text(path)}")
+    if attempt.copies:
+        typer.echo(f"what no commit can hold was not brought back; `evolver attempts show` lists it: {base_of(git.git_dir) / attempt.copies}")
     if attempt.post_ref and attempt.post_ref != attempt.pre_ref:
         typer.echo(
             f"what the agent had committed is staged; its own commits: git log {attempt.pre_ref[:12]}..{attempt.post_ref[:12]}"

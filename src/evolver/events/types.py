@@ -55,6 +55,7 @@ class RunStarted(Transition, frozen=True, kw_only=True):
     baseline: str = ""  # fingerprint of what the user had when the run started
     left_out: tuple[str, ...] = ()  # ignored directories beyond the budget
     isolation: str = "inplace"
+    git_dir_id: str = ""  # device and inode of the git folder, so that a copy of a live repository is not taken for it
 
 
 class BaselineValidated(Event, frozen=True, kw_only=True):
@@ -76,6 +77,7 @@ class RunRecovered(Transition, frozen=True, kw_only=True):
     pre_ref: str | None
     killed: tuple[int, ...] = ()
     attempt_ref: str | None = None  # where what was removed is kept
+    copies: str | None = None  # folder with what of it no commit can hold
 
 
 class RunHeld(Transition, frozen=True, kw_only=True):
@@ -282,6 +284,7 @@ class RollbackFinished(Rollback, frozen=True, kw_only=True):
     rollback_ref: str
     stash_ref: str | None = None
     attempt_ref: str | None = None
+    copies: str | None = None  # folder with what no commit can hold: nested repositories; after a crash ignored files too
     restored: int = 0
     deleted: int = 0
     refs: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from evolver.process.runner import run
 from evolver.process.simple import run_simple
 from evolver.process.sweep import sweep_dead_run
-from evolver.process.table import process_started
+from evolver.process.table import is_running, process_started
 from evolver.process.tree import contained, quiesce
 from evolver.process.values import RUN_ID, TAIL_BYTES, Command, Finished, Redactor, SimpleFinished
 
@@ -21,6 +21,7 @@ __all__ = [
     "Redactor",
     "SimpleFinished",
     "contained",
+    "is_running",
     "process_started",
     "quiesce",
     "run",

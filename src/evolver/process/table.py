@@ -75,6 +75,12 @@ def process_started(pid: int) -> str:
     return found.started if found is not None else ""
 
 
+def is_running(pid: int, started: str) -> bool:
+    """Is it that very process, and not dead already?"""
+    found = entry(pid)
+    return found is not None and bool(started) and found.started == started and not found.zombie
+
+
 def _pids() -> Iterator[int]:
     if LINUX:
         with os.scandir("/proc") as folder:

@@ -16,5 +16,4 @@ class Hard:
         """Nothing, unless `keep_attempts` asks for bounded private refs."""
         if not keeping.keep or not attempt.changed or attempt.oversized or attempt.unknown:
             return Preserved()
-        workspace.keep_attempt(baseline, attempt, ref=keeping.ref, message=keeping.message)
-        return Preserved(refs=(keeping.ref,))
+        return workspace.keep_attempt(baseline, attempt, ref=keeping.ref, message=keeping.message)

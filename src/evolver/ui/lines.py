@@ -35,6 +35,7 @@ def describe(envelope: Envelope) -> str:
             return f"[{number}] no change: {words.one_line(event.reason)}"
         case ev.RollbackFinished():
             stash = f", kept as stash {words.short(event.stash_ref)}" if event.stash_ref else ""
+            stash += f", nested repositories in {event.copies}" if event.copies else ""
             proof = "rolled back and verified" if event.verified else "rolled back"
             return f"[{number}] {proof}: {words.one_line(event.reason)}{stash}"
         case ev.RollbackFailed():

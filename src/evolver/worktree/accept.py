@@ -118,7 +118,11 @@ class Accepting:
             self.site, self.snapshot, self.quiesced, self.left, self.shared_stash, branch_to=(branch, commit), unclear=self.unclear
         )
         state.run()
+        lost = [problem for problem in state.problems if problem not in state.foreign]
         now = self.site.git.run("rev-parse", "--verify", "--quiet", "HEAD", check=False).text
+        if now == commit and lost:
+            # Something of the user's did not come back. Rejected, the attempt is undone as a whole, or the tree is held.
+            raise AcceptRefused(f"the commit was made, but what the attempt did to the repository could not be undone: {lost[0]}")
         if now != commit:
             problem = state.problems[0] if state.problems else "HEAD does not point at it"
             raise AcceptRefused(f"the branch could not be moved to the commit: {problem}")

@@ -77,6 +77,16 @@ class Aside:
                     found.setdefault(os.fsdecode(what.path), body)
         return found
 
+    def things(self) -> dict[str, Path]:
+        """What was put aside: a name that says where it was -> the thing."""
+        found = {}
+        for note in sorted(self.folder.glob("*.what")):
+            what = msgspec.msgpack.decode(note.read_bytes(), type=_What)
+            body = note.with_suffix(".body")
+            if what.mode is None and what.was_there and os.path.lexists(body):
+                found[f"{note.stem}.{what.area}.{os.fsdecode(what.path).replace('/', '%')}"[:200]] = body
+        return found
+
     def _note(self, what: _What) -> int:
         number = self._next()
         with open(self.folder / f"{number}.what", "wb") as file:

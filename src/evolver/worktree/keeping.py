@@ -1,15 +1,95 @@
-"""Where a kept attempt is found again: an entry of the stash list, and refs under refs/evolver/attempts/ for what the agent named itself."""
+"""Where a kept attempt is found again: an entry of the stash list, and refs under refs/evolver/attempts/ for what the agent named itself.
+
+What no commit can hold is copied beside; see copies.py.
+"""
 
 from __future__ import annotations
 
+from evolver.worktree import verify
 from evolver.worktree.anchor import read_regular
-from evolver.worktree.preserve import Kept
+from evolver.worktree.aside import Aside
+from evolver.worktree.control import Guarded
+from evolver.worktree.copies import Copies, keep_copies
+from evolver.worktree.ignorerules import below
+from evolver.worktree.inspect import Inspection
+from evolver.worktree.manifest import Entry, entries, lookup
+from evolver.worktree.preserve import COPIES, Kept
 from evolver.worktree.refs import BROKEN, STASH, Refs
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import STASH_LOG, Snapshot
 from evolver.worktree.state import StateBack
 
 ATTEMPTS = "refs/evolver/attempts/"
+TRANSIENT = {"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD", "AUTO_MERGE"}  # of git's control files: nobody's work
+
+
+def copy_nested(
+    site: Site, snapshot: Snapshot, guarded: Guarded, found: Inspection, omitted: dict[str, Entry], *, name: str
+) -> str:
+    """Of what no tree holds, that in repositories of their own: the attempt may have committed there, in the user's own history."""
+
+    def wanted(path: str) -> bool:
+        root = below(path, found.nested)
+        if root is None:
+            return False
+        return lookup(snapshot.work, f"{root}/.git") is not None or not (path in found.ignored or snapshot.is_ignored(path))
+
+    copies = Copies(removed=_removed(found, all_paths=False))
+    copies.add("worktree", site.root, {p: e for p, e in omitted.items() if wanted(p) and _has_bytes(e)})
+    _add_state(site, snapshot, guarded, copies)
+    return keep_copies(site.private, name, copies, site.max_vault)
+
+
+def copy_all(
+    site: Site, snapshot: Snapshot, guarded: Guarded, found: Inspection, omitted: dict[str, Entry], *, name: str, aside: Aside
+) -> str:
+    """Everything no tree holds: after a crash it may be a person's work, whatever git ignores."""
+    things = {n: t for n, t in aside.things().items() if n.split(".", 2)[2] not in TRANSIENT}
+    copies = Copies(removed=_removed(found, all_paths=True), control=things)
+    copies.add("worktree", site.root, {p: e for p, e in omitted.items() if _has_bytes(e)})
+    index = site.private / "index"
+    if (found.index is None or found.index.unmerged) and index.is_file():
+        copies.control["index"] = index  # no tree can stand for it
+    _add_state(site, snapshot, guarded, copies)
+    return keep_copies(site.private, name, copies, site.max_vault)
+
+
+def _has_bytes(entry: Entry) -> bool:
+    return entry.is_file or entry.is_link
+
+
+def _removed(found: Inspection, *, all_paths: bool) -> tuple[str, ...]:
+    return tuple(p for p, (_, now) in found.changed.items() if now is None and (all_paths or below(p, found.nested)))
+
+
+def _add_state(site: Site, snapshot: Snapshot, guarded: Guarded, copies: Copies) -> None:
+    """Submodules' own HEAD, refs and index, and metadata of worktrees that were added."""
+    top, before, now = site.private, snapshot.private, guarded.folders.private
+    if snapshot.common is not None and guarded.folders.common is not None:
+        top, before, now = site.common, snapshot.common, guarded.folders.common
+    paths = list(verify.modules(before, now))
+    for name in sorted({n for n, e in now.get("worktrees", {}).items() if e.is_dir} - set(snapshot.siblings)):
+        paths += [p for p, _ in entries(now, f"worktrees/{name}")]
+    there = {p: e for p in paths if (e := lookup(now, p)) is not None and _has_bytes(e)}
+    copies.add("git", top, there)
+
+
+def keep_under(site: Site, kept: Kept, ref: str) -> tuple[str, str]:
+    """Let a ref hold the commit; its name and the commit. One that stands is never moved: a killed recovery may have removed what it holds."""
+    number, name = 1, ref
+    while True:
+        old = site.git.run("rev-parse", "--verify", "--quiet", name, check=False)
+        if not old.ok:
+            site.git.run("update-ref", name, kept.commit, "")
+            return name, kept.commit
+        if _trees(site, old.text) == kept.trees and _copies_of(site, old.text) == kept.copies:
+            return name, old.text
+        number += 1
+        name = f"{ref}.{number}"
+
+
+def _copies_of(site: Site, oid: str) -> str:
+    return site.git.text("log", "-1", f"--format=%(trailers:key={COPIES},valueonly)", oid)
 
 
 def anchor_refs(site: Site, snapshot: Snapshot, now: Refs, left: frozenset[str], commit: str) -> tuple[str, ...]:
@@ -23,13 +103,22 @@ def anchor_refs(site: Site, snapshot: Snapshot, now: Refs, left: frozenset[str],
             continue
         if name.startswith(("refs/heads/", "refs/tags/")):
             wanted[prefix + name.removeprefix("refs/")] = value
-    for number, oid in enumerate(() if STASH in left else _stashed_by_attempt(site, snapshot)):
-        wanted[f"{prefix}stash/{number}"] = oid
-    wanted = _present(site, wanted)
+    for oid in () if STASH in left else _stashed_by_attempt(site, snapshot):
+        wanted[f"{prefix}stash/{oid[:16]}"] = oid
+    wanted = _beside(site, prefix, _present(site, wanted))
     if wanted:
         lines = b"".join(f"update {n}\0{v}\0\0".encode("utf-8", "surrogateescape") for n, v in wanted.items())
         site.git.run("update-ref", "-z", "--stdin", input=lines)
     return tuple(sorted(wanted))
+
+
+def _beside(site: Site, prefix: str, wanted: dict[str, str]) -> dict[str, str]:
+    """A name that a recovery that was killed has used for something else is not used again."""
+    if not wanted:
+        return wanted
+    lines = site.git.text("for-each-ref", "--format=%(refname) %(objectname)", prefix).splitlines()
+    taken = dict(line.split(" ", 1) for line in lines)
+    return {n if taken.get(n, v) == v else f"{n}.{v[:16]}": v for n, v in wanted.items()}
 
 
 def _present(site: Site, wanted: dict[str, str]) -> dict[str, str]:

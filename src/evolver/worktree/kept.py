@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from evolver.errors import GitError
 from evolver.git import Git, failure
-from evolver.worktree.preserve import BASE, EMPTY_FOLDER, POST_REF, REMOVED
+from evolver.worktree import copies
+from evolver.worktree.preserve import BASE, COPIES, EMPTY_FOLDER, POST_REF, REMOVED
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 STASH_MARK = re.compile(rf"evolver ({_UUID}/\d+): (.*)")
-REF = re.compile(rf"refs/evolver/attempts/{_UUID}/\d+")
+REF = re.compile(rf"refs/evolver/attempts/{_UUID}/\d+(?:\.\d+)?")
+_FOLDER = re.compile(rf"{_UUID}/\d+(?:\.\d+)?".encode())
 _ESCAPE = re.compile(rb'\\([0-7]{3}|["\\])')
 
 
@@ -24,6 +26,7 @@ class Trailers:
     post_ref: str | None = None
     removed: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    copies: str = ""
 
 
 def unquoted(raw: bytes) -> str:
@@ -37,7 +40,7 @@ def unquoted(raw: bytes) -> str:
 
 def parse_trailers(message: bytes) -> Trailers:
     """From the last paragraph alone: a reason may quote anything."""
-    pre_ref, post_ref = "", None
+    pre_ref, post_ref, named = "", None, ""
     removed, folders = [], []
     for line in message.rstrip(b"\n").rpartition(b"\n\n")[2].split(b"\n"):
         key, _, value = line.partition(b": ")
@@ -45,11 +48,13 @@ def parse_trailers(message: bytes) -> Trailers:
             pre_ref = value.decode("ascii", "replace")
         elif key == POST_REF.encode():
             post_ref = value.decode("ascii", "replace")
+        elif key == COPIES.encode() and _FOLDER.fullmatch(value):
+            named = value.decode()
         elif key == REMOVED.encode():
             removed.append(unquoted(value))
         elif key == EMPTY_FOLDER.encode():
             folders.append(unquoted(value))
-    return Trailers(pre_ref, post_ref, tuple(removed), tuple(folders))
+    return Trailers(pre_ref, post_ref, tuple(removed), tuple(folders), named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class KeptAttempt:
     reason: str
     removed: tuple[str, ...] = ()  # untracked files of the user that the attempt removed
     folders: tuple[str, ...] = ()  # empty folders it made
+    copies: str = ""  # folder below GIT_DIR/evolver/kept with what no commit can hold
 
     @property
     def in_stash(self) -> bool:
@@ -99,7 +105,7 @@ def _read(git: Git, oid: str, ref: str) -> KeptAttempt | None:
     if not done.ok or match is None or fields.pre_ref != pre_ref:
         return None
     return KeptAttempt(
-        match[1], oid, ref, pre_ref, fields.post_ref, int(when or b"0"), match[2], fields.removed, fields.folders
+        match[1], oid, ref, pre_ref, fields.post_ref, int(when or b"0"), match[2], fields.removed, fields.folders, fields.copies
     )
 
 
@@ -113,6 +119,8 @@ def drop(git: Git, attempt: KeptAttempt) -> None:
     for line in git.run("for-each-ref", "--format=%(refname) %(objectname)", *names).text.splitlines():
         name, _, oid = line.partition(" ")
         git.run("update-ref", "-d", name, oid)
+    if attempt.copies and all(a.copies != attempt.copies for a in listed(git)):
+        copies.forget(git.git_dir, attempt.copies)
 
 
 def _drop_stash(git: Git, commit: str) -> None:
@@ -136,3 +144,13 @@ def prune(git: Git, keep: int) -> tuple[str, ...]:
     for attempt in excess:
         drop(git, attempt)
     return tuple(a.iteration_id for a in excess)
+
+
+def forget_copies(git: Git) -> None:
+    """Retention of raw copies: those that no kept attempt names go after 14 days."""
+    old = copies.stale(git.git_dir)
+    if old:
+        named = {a.copies for a in listed(git)}
+        for name in old:
+            if name not in named:
+                copies.forget(git.git_dir, name)

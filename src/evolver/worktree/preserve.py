@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from evolver.errors import GitError
@@ -24,6 +25,7 @@ REMOVED = "Evolver-Removed-Untracked"  # trailer: an untracked file of the user 
 EMPTY_FOLDER = "Evolver-Empty-Folder"
 POST_REF = "Evolver-Post-Ref"
 BASE = "Evolver-Pre-Ref"
+COPIES = "Evolver-Copies"  # the folder with what no tree can hold; see copies.py
 IGNORED_UP_TO = 1 << 20  # bytes: larger ignored files are rebuilt, not kept
 
 
@@ -34,18 +36,28 @@ class Kept:
     commit: str
     holds: bool
     trees: tuple[str, str, str]  # work, index, untracked ("" when none)
+    copies: str = ""  # name of the folder with what no tree holds
 
 
 def keep(
-    site: Site, snapshot: Snapshot, found: Inspection, *, message: str, post_ref: str | None, ignored: bool = False
+    site: Site,
+    snapshot: Snapshot,
+    found: Inspection,
+    *,
+    message: str,
+    post_ref: str | None,
+    copy: Callable[[dict[str, Entry]], str],
+    ignored: bool = False,
 ) -> Kept:
-    """Write the commit. Raise `GitError` when it cannot be made; then nothing may be destroyed. `ignored`: small ignored files too."""
+    """Write the commit. Raise `GitError` when it cannot be made; then nothing may be destroyed. `ignored`: small ignored files too.
+    `copy` is given what no tree holds; it keeps what is wanted of that, and names the folder."""
     git, zero = site.git, "0" * (2 * snapshot.hash_size)
     if found.oversized:
         raise GitError(f"the attempt is too large to be kept aside: {found.oversized}", "Look at it, then `evolver resume --rollback hard`.")
     pre_tree = git.text("rev-parse", f"{snapshot.pre_ref}^{{tree}}")
     index_tree, theirs = _index_tree(site, snapshot, found)
     work, loose = _sort(snapshot, found, theirs, ignored=ignored)
+    copies = copy({p: now for p, (_, now) in found.changed.items() if now is not None and now.content != LEFT and not (work.get(p) or p in loose)})
     with Anchor(site.root) as anchor:
         files = {p: e for p, e in {**work, **loose}.items() if e is not None}
         blobs = hashed_of(site, snapshot, found, anchor, files)
@@ -68,12 +80,13 @@ def keep(
     trailers = _trailers(snapshot, found)
     theirs_too = bool(work or loose or trailers or found.displaced or found.index_changed)  # the user's own staged work is no attempt
     holds = theirs_too and bool((work_tree, index_tree) != (pre_tree, pre_tree) or loose or trailers)
-    text = _message(message, trailers, snapshot.pre_ref, post_ref)
+    named = [f"{COPIES}: {copies}"] if copies else []
+    text = _message(message, trailers + named, snapshot.pre_ref, post_ref)
     index_commit = commit_tree(git, index_tree, [snapshot.pre_ref], f"index on {message.splitlines()[0]}\n")
     parents = [snapshot.pre_ref, index_commit]
     if untracked_tree:
         parents.append(commit_tree(git, untracked_tree, [], f"untracked files on {message.splitlines()[0]}\n"))
-    return Kept(commit_tree(git, work_tree, parents, text), holds, (work_tree, index_tree, untracked_tree))
+    return Kept(commit_tree(git, work_tree, parents, text), holds, (work_tree, index_tree, untracked_tree), copies)
 
 
 def _index_tree(site: Site, snapshot: Snapshot, found: Inspection) -> tuple[str, set[str]]:

@@ -57,6 +57,7 @@ class StateBack:
     stash_is_shared: bool  # another run is active beside us: its entries stay
     moved: int = 0
     problems: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)  # those that only say that somebody else moved a ref meanwhile
     branch_to: tuple[str, str] | None = None  # accepting: (ref, commit) instead of the baseline's value
     unclear: Mapping[str, str] = field(default_factory=dict)  # refs to be put back that may be somebody's: what to anchor first
 
@@ -70,6 +71,20 @@ class StateBack:
         self._try("reflogs", lambda: self._logs(folders))
         self._try("submodules", lambda: self._modules(folders))
         self._try("worktrees", lambda: self._siblings(folders))
+
+    def rest(self) -> None:
+        """After an acceptance that was killed: the stash list, and what was taken away. What was added since is not the attempt's."""
+        folders = walk_git(self.site, self.snapshot, keep=False)
+        if not self.stash_is_shared:
+            self._try("stash", lambda: self.stash_back(read_refs(self.site, folders)))
+        self._try("reflogs", lambda: self._logs(folders))
+        before, now = self.snapshot.private, folders.private
+        missing = [p for p, _ in entries(before, "modules") if kind_of(p) is Kind.STATE and lookup(now, p) is None]
+        self._try("submodules", lambda: self._converge(self.site.private, before, missing))
+        top, shared, have = self._shared(folders)
+        lost = [n for n in self.snapshot.siblings if n not in have.get("worktrees", {})]
+        paths = [p for n in lost for p in (f"worktrees/{n}", *(p for p, _ in entries(shared, f"worktrees/{n}")))]
+        self._try("worktrees", lambda: self._converge(top, shared, paths))
 
     def _try(self, what: str, act: Callable[[], None]) -> None:
         try:
@@ -105,7 +120,8 @@ class StateBack:
             if have == want:
                 continue
             if have != self.quiesced.refs.get(name):
-                self.problems.append(f"{name}: moved by somebody else after the attempt ended")
+                self.foreign.append(f"{name}: moved by somebody else after the attempt ended")
+                self.problems.append(self.foreign[-1])
                 continue
             self.moved += 1
             if want is None:

@@ -87,6 +87,7 @@ class Preserved:
 
     stash: str | None = None  # commit id of the stash entry; None: nothing that a stash can hold
     refs: tuple[str, ...] = ()  # `refs/evolver/attempts/…` besides
+    copies: str = ""  # folder with what no commit can hold: nested repositories; after a crash ignored files too
 
 
 @dataclass(frozen=True, slots=True)

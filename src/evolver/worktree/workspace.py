@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from evolver import reserve
@@ -35,11 +36,13 @@ from evolver.worktree.aside import Aside
 from evolver.worktree.attempt import commits_since, describe, diff_pieces, head_and_stash, stat_of
 from evolver.worktree.baseline import take
 from evolver.worktree.control import Guard, Guarded
+from evolver.worktree.copies import base_of
 from evolver.worktree.durable import settled_on_disk
+from evolver.worktree.finishing import accepting_commit, finish
 from evolver.worktree.gitwalk import walk_git
 from evolver.worktree.inspect import Inspection, inspect, walk
-from evolver.worktree.keeping import anchor_refs, store_in_stash
-from evolver.worktree.kept import prune
+from evolver.worktree.keeping import ATTEMPTS, anchor_refs, copy_all, copy_nested, keep_under, store_in_stash
+from evolver.worktree.kept import forget_copies, prune
 from evolver.worktree.manifest import Scan
 from evolver.worktree.named import displaced
 from evolver.worktree.preflight import preflight
@@ -193,27 +196,43 @@ class Workspace:
 
     # ------------------------------------------------------------ rejected
 
-    def preserve(self, baseline: Baseline, attempt: Attempt, *, message: str) -> Preserved:
+    def preserve(self, baseline: Baseline, attempt: Attempt, *, message: str, ref: str = "") -> Preserved:
         """One ordinary stash entry that holds the whole attempt. Idempotent for one attempt. Raise `GitError` when it
-        cannot be made: then nothing may be restored."""
+        cannot be made: then nothing may be restored. What no stash entry can hold (repositories in the worktree) is copied beside,
+        and named by the entry, or by `ref` when there is no other need of one."""
         crash_point("preserve.before")
         snapshot, guarded, found = self._of(baseline), self._quiesced(baseline), self._inspected(baseline, attempt)
-        kept = keep(self._site, snapshot, found, message=message, post_ref=attempt.post_ref)
+        site, ref = self._site, ref or f"{ATTEMPTS}{snapshot.iteration_id}"
+        copy = partial(copy_nested, site, snapshot, guarded, found, name=ref.removeprefix(ATTEMPTS))
+        kept = keep(site, snapshot, found, message=message, post_ref=attempt.post_ref, copy=copy)
         crash_point("preserve.commit")
         names = anchor_refs(self._site, snapshot, guarded.refs, self._left, kept.commit)
         stash = None
         if kept.holds:
-            stash = store_in_stash(self._site, snapshot, guarded.refs, kept, message, shared=self._shared)
+            stash = store_in_stash(site, snapshot, guarded.refs, kept, message, shared=self._shared)
+        elif kept.copies:  # an entry of the stash list would be empty
+            names = (keep_under(site, kept, ref)[0], *names)
         crash_point("preserve.after")
-        return Preserved(stash, names)
+        return Preserved(stash, names, self._copies(kept.copies))
 
-    def keep_attempt(self, baseline: Baseline, attempt: Attempt, *, ref: str, message: str) -> str:
-        """Keep the whole attempt under `ref` (a full name below refs/evolver/attempts/); returns the commit id."""
-        snapshot, found = self._of(baseline), self._inspected(baseline, attempt)
-        kept = keep(self._site, snapshot, found, message=message, post_ref=attempt.post_ref, ignored=True)
-        self._site.git.run("update-ref", ref, kept.commit)
+    def keep_attempt(self, baseline: Baseline, attempt: Attempt, *, ref: str, message: str, all_of_it: bool = False) -> Preserved:
+        """Keep the whole attempt under `ref` (a full name below refs/evolver/attempts/) or one beside it; the first of `refs` is that,
+        the others are what it named itself. `all_of_it`: whatever git ignores too, since a person may have worked on it after a crash.
+        Idempotent. Raise `EvolverError` or `OSError` when it cannot be kept; then nothing may be restored."""
+        snapshot, guarded, found = self._of(baseline), self._quiesced(baseline), self._inspected(baseline, attempt)
+        site, name = self._site, ref.removeprefix(ATTEMPTS)
+        copy = partial(copy_nested, site, snapshot, guarded, found, name=name)
+        if all_of_it:
+            copy = partial(copy_all, site, snapshot, guarded, found, name=name, aside=self._aside())
+        kept = keep(site, snapshot, found, message=message, post_ref=attempt.post_ref, copy=copy, ignored=True)
+        crash_point("keep.before")
+        name, commit = keep_under(site, kept, ref)
+        names = anchor_refs(site, snapshot, guarded.refs, self._left, commit)
         crash_point("keep.after")
-        return kept.commit
+        return Preserved(None, (name, *names), self._copies(kept.copies))
+
+    def _copies(self, name: str) -> str:
+        return str(base_of(self._site.private) / name) if name else ""
 
     def restore(self, baseline: Baseline, attempt: Attempt) -> Restored:
         """Put the baseline back. Idempotent; may be killed and called again, also by another process. Never raises for what
@@ -299,7 +318,8 @@ class Workspace:
         hooks: bool = False,
     ) -> Accepted:
         """One commit on the baseline's branch whose tree is `attempt.tree`; `message` brings its trailers along. Raise
-        `AcceptRefused` when it may not be made; then nothing has changed and the attempt is to be rejected."""
+        `AcceptRefused` when it may not be made, or not all of git's state could follow it; index and branch may have moved by
+        then, and rejecting the attempt puts them back."""
         snapshot, guarded, found = self._of(baseline), self._quiesced(baseline), self._inspected(baseline, attempt)
         if not attempt.committable:
             raise AcceptRefused("the attempt left nothing to commit")
@@ -316,20 +336,16 @@ class Workspace:
             tuple(os.fsencode(p) for p in users),
         )
 
-    def commits_made(self, iteration_id: str, pre_ref: str) -> str | None:
-        """Recovery: the accepting commit of `iteration_id`, if the branch already has it on top of `pre_ref`."""
-        git = self._site.git
-        snapshot = self._snapshot
-        branch = (snapshot.refs.branch if snapshot is not None else None) or "HEAD"
-        done = git.run("log", "-1", "--format=%H%x00%(trailers:key=Evolver-Iteration,valueonly)", branch, check=False)
-        commit, _, trailers = done.text.partition("\0")
-        if not done.ok or iteration_id not in trailers.split():
-            return None
-        return commit if git.run("merge-base", "--is-ancestor", pre_ref, commit, check=False).ok and commit != pre_ref else None
+    def commits_made(self, iteration_id: str, pre_ref: str, post_ref: str | None) -> str | None:
+        """Recovery: the accepting commit of `iteration_id`, if the branch has it between `pre_ref` and its tip. A person may have
+        committed on top of it. `post_ref`: what the attempt itself had committed is none."""
+        return accepting_commit(self._site, self._snapshot, iteration_id, pre_ref, post_ref)
 
     def finish_accept(self, baseline: Baseline, commit: str) -> tuple[str, ...]:
-        """Recovery: `accept` was killed after its commit was made; do what was still to do (index, other refs, droppings).
-        Returns the commit's paths, as text. Idempotent."""
+        """Recovery: `accept` was killed after its commit was made. Index, HEAD and refs are as they should be then; put back the stash
+        list, and what else of git's state the attempt took away. What a person added since stays. Returns the commit's paths, as
+        text. Idempotent. Raise `NotRestoredError` when it cannot be done."""
+        finish(self._site, self._of(baseline), self._quiesced(baseline), self._left, commit, shared=self._shared)
         listed = self._site.git.run("diff-tree", "-r", "-z", "--no-renames", "--name-only", baseline.pre_ref, commit)
         return tuple(p.decode("utf-8", "backslashreplace") for p in listed.fields())
 
@@ -340,6 +356,7 @@ class Workspace:
         settled_on_disk((self._site.common, self._site.private, self._site.root), self.layout.vault)
         self._prune_attempts()
         attribution.forget_anchors(self._site)
+        forget_copies(self._site.git)
         self._aside().discard()
         self._site.vault.keep_only(retained(self._site))
         self._site.boat.prune()
