@@ -197,11 +197,14 @@ class Iteration:
         return state
 
     def _validate(self, state: IterationState) -> IterationState:
-        verdict, survivors = self.validation.judge(self.attempt)
+        verdict, survivors = self.validation.format(self.attempt)
         state = state.but(verdict=verdict, survivors=state.survivors or survivors)
-        if self.validation.tree_changed:  # a formatter's work belongs to the attempt, and keeps to the same rules
+        if self.validation.tree_changed and not survivors:  # a formatter's work belongs to the attempt, and keeps to the same rules
             state = self._inspect(state)
             state = state if state.failed else self._guard(state)
+        if not state.failed and not survivors:
+            verdict, survivors = self.validation.judge(self.attempt)
+            state = state.but(verdict=verdict, survivors=state.survivors or survivors)
         crash_point("iteration.validated")
         return state
 
@@ -328,13 +331,19 @@ class Iteration:
             tokens=self.tokens,
             cost=self.cost,
             duration_ms=self._elapsed(),
-            promised=state.promised and (verdict is None or verdict.passed) and ended in (Outcome.ACCEPTED, Outcome.NO_CHANGE),
+            promised=self._promised(state) and ended in (Outcome.ACCEPTED, Outcome.NO_CHANGE),
+            passed=frozenset(self.validation.passed) if self.accepted is not None else frozenset(),
             interrupted=state.interrupted,
             paths=len(self.attempt.changes),
         )
         if self.rejection is not None and ended is Outcome.ROLLBACK_FAILED:
             result = replace(result, verdict=Verdict(Judgement.FAIL, self.rejection.problem, "rollback"))
         return result, self.feedback.after(self.number, ended, verdict, output, stat)
+
+    def _promised(self, state: IterationState) -> bool:
+        """The promise counts when the validators agree; one that was red and was not asked does not."""
+        agreed = state.verdict is None or state.verdict.passed
+        return state.promised and agreed and not self.validation.skipped & (self.past.reds or frozenset())
 
     def _announce_no_change(self, state: IterationState) -> None:
         restored, preserved = Restored(), Preserved()

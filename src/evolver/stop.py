@@ -29,6 +29,7 @@ class IterationResult:
     interrupted: int | None = None
     needs_person: bool = False
     paths: int = 0
+    passed: frozenset[str] = frozenset()  # validators that passed an accepted attempt; those that `when` left out did not
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class RunState:
         rejected = not accepted and not unchanged
         key = (result.failure_hash, result.patch_id)
         same = rejected and bool(result.failure_hash) and key == self.last_failure
+        reds = self.reds - result.passed if accepted and self.reds is not None else self.reds
         best = self.best
         if accepted and result.score is not None and (best is None or better is None or better(result.score, best)):
             best = result.score
@@ -96,11 +98,10 @@ class RunState:
             last_failure=("", "") if accepted else key if rejected else self.last_failure,
             last=result,
             signal=result.interrupted,
-            # What was accepted has passed them all, so whatever fails from here on was broken by an attempt.
-            baseline_red=False if accepted and self.baseline_red is not None else self.baseline_red,
-            reds=frozenset() if accepted and self.reds is not None else self.reds,
+            # Whatever passed an accepted attempt and fails from here on was broken by an attempt.
+            baseline_red=bool(reds) if accepted and self.baseline_red is not None else self.baseline_red,
+            reds=reds,
         )
-
 
     def spending(self, tokens: int, cost: Decimal) -> RunState:
         """The state with what a running attempt has used so far."""
