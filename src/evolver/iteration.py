@@ -182,6 +182,7 @@ class Iteration:
             self.run.protected,
             self.run.loaded.definition.loop.scope,
             lambda: workspace.diff(baseline, attempt),
+            self.run.packages,
         )
         reason = guard.check(evidence)
         return state if reason is None else state.but(verdict=Verdict(Judgement.FAIL, reason, "guard"))

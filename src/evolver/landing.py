@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolver import clone as clones
-from evolver import guard, rebasing
+from evolver import judges, rebasing
 from evolver.clone import Unlanded
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop, RollbackSection
@@ -96,7 +96,7 @@ class Site:
             codegen=_Nobody(),
             validators=build_validators(loaded, runner, sandbox=for_loop(loaded, self.clone, self.env)),
             scratch=self.scratch,
-            protected=guard.protected_globs(loaded, self.clone.root, self.clone.prefix),
+            protected=judges.protected_globs(loaded, self.clone.root, self.clone.prefix),
             restore_log=self.found.log.ensure_present,
         )
 

@@ -24,8 +24,8 @@ from evolver.events.log import EventLog, Genesis
 from evolver.events.reader import read_backwards
 from evolver.events.types import AlertStalled, BaselineValidated, RunFinished, RunPaused, RunStarted
 from evolver.feedback import Feedback
-from evolver.guard import judge_hashes
 from evolver.iteration import Iteration
+from evolver.judges import judge_hashes
 from evolver.keeping import load_best, save_best, save_definition, sha256_text
 from evolver.land import Landed, Refused
 from evolver.machine import IterationState, Phase
