@@ -184,11 +184,12 @@ def check(definition: LoopDefinition, source: str) -> None:
                 f"{key}.name", f"expected a unique name of letters, digits, spaces and . _ + @ -, got {validator.name!r}"
             )
         names.add(validator.name)
-    if definition.loop.until and not GOAL.fullmatch(definition.loop.until.strip()):
+    until = definition.loop.until.strip()
+    if until and not GOAL.fullmatch(until):
         raise wrong("loop.until", f"expected accepted, score, `score >= X` or promise, got {definition.loop.until!r}")
-    if definition.loop.until.startswith("score") and definition.score is None:
+    if until.startswith("score") and definition.score is None:
         raise wrong("loop.until", "a score goal needs a [score] section")
-    if definition.loop.until == "promise" and not definition.loop.promise:
+    if until == "promise" and not definition.loop.promise:
         raise wrong("loop.promise", "expected a regular expression, since until is promise")
     if definition.score is not None:
         if definition.score.validator not in names:
@@ -205,6 +206,9 @@ def check(definition: LoopDefinition, source: str) -> None:
             re.compile(pattern)
         except re.error as error:
             raise wrong(key, f"expected a regular expression: {error}") from error
+    for key, path in (("loop.promise_file", definition.loop.promise_file), ("loop.scope", definition.loop.scope)):
+        if "\0" in path:
+            raise wrong(key, f"expected a path, got {path!r}")
     if Path(definition.loop.scope).is_absolute() or ".." in Path(definition.loop.scope).parts:
         raise wrong("loop.scope", f"expected a folder inside the worktree, got {definition.loop.scope!r}")
 

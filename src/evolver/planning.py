@@ -51,6 +51,7 @@ def plan(
     check_events(layout, settings)
     unfilled = load(name, layout.root, settings, flags, validators, file=file)
     loaded = with_python(unfilled)
+    check_scope(layout, loaded)
     check_steps(loaded)
     prompt_for(loaded)
     effect_plans(loaded.definition.effect)
@@ -64,6 +65,15 @@ def check_events(layout: Layout, settings: Settings) -> None:
     path = Path(os.path.realpath(layout.events(settings.events)))
     if path.is_relative_to(layout.root) and not path.is_relative_to(layout.git_dir):
         raise UsageError(f"EVOLVER_EVENTS: {path} lies inside the worktree", "Name a path outside it, or leave it empty.")
+
+
+def check_scope(layout: Layout, loaded: LoadedLoop) -> None:
+    """Steps run there: a folder that is not there fails each of them, and one that a link puts elsewhere is no part of the
+    worktree, so nothing would be undone in it."""
+    scope = loaded.definition.loop.scope
+    folder = Path(os.path.realpath(layout.root / scope))
+    if not folder.is_dir() or not folder.is_relative_to(os.path.realpath(layout.root)):
+        raise UsageError(f"loop.scope: {scope!r} is no folder of {layout.root}", "Name one that exists, relative to the worktree's top.")
 
 
 def with_python(loaded: LoadedLoop) -> LoadedLoop:

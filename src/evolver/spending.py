@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 import msgspec
+
+from evolver.steps.said import money
 
 LINE_LIMIT = 1 << 20  # a longer line is no report of cost
 _TEXT = re.compile(rb"^Tokens: .*Cost: \$([\d.]+) message")
 
 
 class _Part(msgspec.Struct):
-    cost: float | int | None = None
+    cost: float | int | str | None = None
 
 
 class _Step(msgspec.Struct):
@@ -36,11 +38,7 @@ def cost_in(line: bytes) -> Decimal:
 
 
 def _usd(text: str) -> Decimal:
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        return Decimal(0)
-    return value if value.is_finite() and value > 0 else Decimal(0)
+    return Decimal(money(text) or 0)
 
 
 class Meter:

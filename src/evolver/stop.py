@@ -124,7 +124,8 @@ def held(state: RunState) -> Stop | None:
 
 def goal(until: str) -> StopCondition:
     """`accepted`, `promise`, `score >= X`; plain `score` means: go on, a score only ranks attempts."""
-    match = re.fullmatch(r"score\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)", until.strip())
+    until = until.strip()
+    match = re.fullmatch(r"score\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)", until)
 
     def reached(state: RunState) -> Stop | None:
         if until == "accepted" and state.accepted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -319,3 +320,26 @@ def test_transient_words(words: str, expected: bool) -> None:
 )
 def test_money_is_a_decimal_string(value: object, expected: str | None) -> None:
     assert money(value) == expected
+
+
+@pytest.mark.parametrize("number", ["1e30", "1e999", '"1e999999999"', "123456789012345678901234567890", "-5", "true", "[]", '"x"'])
+def test_numbers_nobody_would_believe_are_left_out(tmp_path: Path, number: str) -> None:
+    """An agent prints what it likes; the stream holds 64 bits, and a budget is no place for nonsense."""
+    results = (
+        ("claude", f'{{"type":"result","subtype":"success","usage":{{"input_tokens":{number}}},"total_cost_usd":{number}}}'),
+        ("opencode", f'{{"type":"step_finish","part":{{"cost":{number},"tokens":{{"input":{number}}}}}}}'),
+        ("codex", f'{{"type":"turn.completed","usage":{{"input_tokens":{number}}}}}'),
+    )
+    for parser, output in results:
+        report = parse(tmp_path, parser, output)
+        assert not report.input_tokens and Decimal(report.cost_usd or 0) == 0
+
+
+def test_numbers_as_text_are_numbers(tmp_path: Path) -> None:
+    report = parse(tmp_path, "claude", lines({**CLAUDE_OK, "usage": {"output_tokens": "12"}, "total_cost_usd": "0.5"}))
+    assert (report.output_tokens, report.cost_usd) == (12, "0.5")
+
+
+def test_a_cost_of_aider_that_is_no_number(tmp_path: Path) -> None:
+    report = parse(tmp_path, "aider", "Tokens: 1.2.3k sent, 2 received. Cost: $1.2.3 message, $3 session.")
+    assert report.ok and report.output_tokens == 2

@@ -17,6 +17,7 @@ TEXT_LIMIT = 64 << 10
 LINE_LIMIT = 4 << 20  # a longer line is skipped: no report is that long
 MESSAGE_LIMIT = 64 << 10  # of an agent's last message that is kept
 REASON_LIMIT = 300
+MOST = 10**12  # tokens, dollars: a larger number is nonsense
 
 Json = dict[str, object]
 
@@ -85,18 +86,29 @@ def text(value: object) -> str:
 
 
 def count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else 0
+    """A number of tokens or turns, also one written as text; 0 for what cannot be one."""
+    amount = _amount(value)
+    return int(amount) if amount is not None else 0
 
 
 def money(value: object) -> str | None:
     """A decimal string, for there are no floats in the stream."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    amount = _amount(value)
+    if amount is None:
+        return None
+    exponent = amount.as_tuple().exponent
+    return format(round(amount, 9) if isinstance(exponent, int) and exponent < -9 else amount, "f")
+
+
+def _amount(value: object) -> Decimal | None:
+    """What a person would believe: an agent may print any number, and the stream holds 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     try:
         amount = Decimal(str(value))
     except InvalidOperation:
         return None
-    return format(amount, "f") if amount.is_finite() and amount >= 0 else None
+    return amount if amount.is_finite() and 0 <= amount <= MOST else None
 
 
 # Only ever matched against words of failure, never against a whole log: an agent may well work on a rate limiter.
