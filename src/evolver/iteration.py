@@ -48,6 +48,7 @@ class Iteration:
         self.accepted: Accepted | None = None
         self.tokens, self.cost = 0, Decimal(0)
         self.round = 0
+        self.unavailable = False  # the agent was turned away until patience was over
         self.fault: LogError | None = None  # the stream broke; the attempt was undone all the same
         self.trouble: EvolverError | OSError | None = None  # what kept the attempt from being judged
         self.begun = False  # there is a baseline to go back to
@@ -155,9 +156,10 @@ class Iteration:
         crash_point("iteration.codegen_done")
         failed = step.verdict if not step.verdict.passed else None
         on_error = self.run.loaded.definition.codegen.on_error
-        if failed is not None and on_error == "validate" and not step.result.interrupted and not step.stopped:
+        if failed is not None and on_error == "validate" and not (step.result.interrupted or step.stopped or step.unavailable):
             failed = None
-        if step.stopped or within(budget)(self.past.spending(self.tokens, self.cost)) is not None:
+        self.unavailable = step.unavailable
+        if step.stopped or step.unavailable or within(budget)(self.past.spending(self.tokens, self.cost)) is not None:
             state = state.but(repairs_left=0)
         return state.but(verdict=failed, promised=step.promised, survivors=bool(step.result.survivors))
 
@@ -333,6 +335,7 @@ class Iteration:
             cost=self.cost,
             duration_ms=self._elapsed(),
             promised=self._promised(state) and ended in (Outcome.ACCEPTED, Outcome.NO_CHANGE),
+            unavailable=self.unavailable and ended is Outcome.ROLLED_BACK,
             passed=frozenset(self.validation.passed) if self.accepted is not None else frozenset(),
             interrupted=state.interrupted,
             paths=len(self.attempt.changes),

@@ -242,7 +242,7 @@ class Run:
 
     def _finish(self, reason: Stop, code: ExitStatus) -> RunReport:
         state, run = self.state, self.context
-        if reason.alert and reason.name.startswith("breaker"):
+        if reason.alert and reason.name.startswith(("breaker", "agent")):
             run.events.emit(AlertStalled(condition=reason.name, detail=reason.detail))
         if reason.name == "paused":
             run.events.emit(RunPaused(from_="running", to="paused", reason=reason.detail))

@@ -29,6 +29,7 @@ class IterationResult:
     interrupted: int | None = None
     needs_person: bool = False
     paths: int = 0
+    unavailable: bool = False  # every agent was turned away for as long as anybody wanted to wait: that was no attempt
     passed: frozenset[str] = frozenset()  # validators that passed an accepted attempt; those that `when` left out did not
 
 
@@ -73,7 +74,7 @@ class RunState:
         """The state once `result` is in."""
         accepted, unchanged = result.outcome is Outcome.ACCEPTED, result.outcome is Outcome.NO_CHANGE
         inconclusive = result.verdict is not None and result.verdict.judgement is Judgement.INCONCLUSIVE
-        rejected = not accepted and not unchanged
+        rejected = not accepted and not unchanged and not result.unavailable
         key = (result.failure_hash, result.patch_id)
         same = rejected and bool(result.failure_hash) and key == self.last_failure
         reds = self.reds - result.passed if accepted and self.reds is not None else self.reds
@@ -120,6 +121,13 @@ def held(state: RunState) -> Stop | None:
         return None
     name = "held" if state.last.outcome is Outcome.HELD else "rollback_failed"
     return Stop(name, state.last.verdict.reason if state.last.verdict else "", alert=True)
+
+
+def unavailable(state: RunState) -> Stop | None:
+    """No breaker: calling again at once what has just said "in two hours" would only burn the iterations of a night."""
+    if state.last is None or not state.last.unavailable:
+        return None
+    return Stop("agent_unavailable", state.last.verdict.reason if state.last.verdict else "", alert=True)
 
 
 def goal(until: str) -> StopCondition:
@@ -212,6 +220,7 @@ def conditions(loop: Loop, budgets: BudgetSection, breakers: BreakerSection | No
         interrupted,
         goal(loop.until),
         asked,
+        unavailable,
         iterations(loop.max_iters),
         wall_time(loop.max_time),
         budget(budgets),

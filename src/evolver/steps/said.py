@@ -7,7 +7,9 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -130,14 +132,23 @@ _FINAL = re.compile(
     re.IGNORECASE,
 )
 
-_RETRY_AFTER = re.compile(
-    r"""(?:retry[-_ ]?after(?:[-_ ]?(?P<unit0>ms))?["']?\s*[:=]?\s*["']?
-        | (?:try\ again|retry(?:ing)?|resets?)\ in\s+(?:about\s+)?)
-        (?P<n>\d+(?:\.\d+)?)\s*(?P<unit>ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)?\b""",
+# What comes before a time to wait: a header, a field of JSON, a sentence.
+_ASKED = re.compile(
+    r"""(?:retry[-_ ]?(?:after|delay)(?:[-_ ]?(?P<ms>ms))?["']?\s*[:=]?\s*["']?
+        | (?:try\ again|retry(?:ing)?|resets?|wait)\ (?:in\ |for\ )?(?:about\ )?(?=\d)
+        | (?:try\ again|retry|resets?)\ (?:at|on)\s+)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_PART = re.compile(
+    r"\s*(?:,|and)?\s*(?P<n>\d+(?:\.\d+)?)\s*"
+    r"(?P<unit>ms|msecs?|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)?(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+_COMPACT = re.compile(r"(?P<n>\d+(?:\.\d+)?)(?P<unit>[dhms])(?=\d)", re.IGNORECASE)  # `6m0s`
+_HTTP_DATE = re.compile(r"(?:\w{3},? )?\d{1,2} \w{3} \d{4} \d\d:\d\d:\d\d (?:GMT|UTC)")
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?\s?(?:Z|[+-]\d\d:?\d\d)")
 _RESET_AT = re.compile(r"limit reached\|(\d{10})\b")  # seconds since 1970
-_UNIT_MS = {"ms": 1, "mi": 60_000, "m": 60_000, "s": 1000, "h": 3_600_000, "": 1000}
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def is_transient(words: str, own: str = "") -> bool:
@@ -153,13 +164,42 @@ def is_final(words: str) -> bool:
 
 
 def retry_after(words: str, now: float) -> int | None:
-    """Milliseconds to wait, when the words say so. `now` in seconds since 1970."""
+    """Milliseconds to wait, when the words say so: a time to wait, or a moment. `now` in seconds since 1970."""
     if at := _RESET_AT.search(words):
         return max(0, round((int(at[1]) - now) * 1000))
-    found = _RETRY_AFTER.search(words)
-    if found is None:
-        return None
-    unit = (found["unit0"] or found["unit"] or "").lower()
-    if unit.startswith("milli"):
-        unit = "ms"
-    return round(float(found["n"]) * _UNIT_MS[unit if unit in _UNIT_MS else unit[:1]])
+    for asked in _ASKED.finditer(words):
+        rest = words[asked.end() :]
+        found = _until(rest, now)
+        if found is None:
+            found = _duration(rest, asked["ms"] is not None)
+        if found is not None:
+            return found
+    return None
+
+
+def _until(text: str, now: float) -> int | None:
+    """A moment as an HTTP date or as ISO 8601 with its zone; a clock time without either says too little."""
+    when = None
+    with contextlib.suppress(ValueError, OverflowError):
+        if (found := _HTTP_DATE.match(text)) is not None:
+            when = parsedate_to_datetime(found[0])
+        elif (found := _ISO_DATE.match(text)) is not None:
+            when = datetime.fromisoformat(found[0].replace(" Z", "Z"))
+    return None if when is None else max(0, round((when.timestamp() - now) * 1000))
+
+
+def _duration(text: str, in_ms: bool) -> int | None:
+    """`30`, `1.5s`, `6m0s`, `3 days 4 hours`: parts in falling units. A number without a unit is seconds, and ends it."""
+    total, last, place = None, float("inf"), 0
+    while (part := _PART.match(text, place) or _COMPACT.match(text, place)) is not None:
+        unit = (part["unit"] or "").lower()
+        if total is not None and not unit:
+            break
+        name = "ms" if unit.startswith(("ms", "mil")) or (in_ms and not unit) else unit[:1] or "s"
+        if _UNIT_MS[name] >= last:
+            break
+        total = (total or 0) + float(part["n"]) * _UNIT_MS[name]
+        last, place = _UNIT_MS[name], part.end()
+        if not unit:
+            break
+    return round(min(total, MOST)) if total is not None else None
