@@ -124,8 +124,8 @@ class Run:
             write_atomic(run.layout.stream_note, os.fsencode(self.log.path) + b"\n")
         before = Decimal(0)
         if Decimal(definition.budget.cost_usd_per_day):
-            midnight = datetime.now(UTC).strftime("%Y-%m-%dT00:00:00")
-            before = history.cost_since(read_backwards(self.log.path), midnight)
+            self.state = self.state.on_day(_today())
+            before = history.cost_since(read_backwards(self.log.path), f"{self.state.day}T00:00:00")
         self.state = replace(self.state, cost_today_before=before, best=load_best(run.home, run.loaded))
         run.events.emit(
             RunStarted(
@@ -221,7 +221,7 @@ class Run:
         signal = self.context.interrupts.signal
         asked_to_stop = signal == STOP_SIGNAL or requests.is_asked(self.context.home, "stop")
         self.state = replace(
-            self.state,
+            self.state.on_day(_today()),
             now_ms=_now_ms(),
             signal=signal if signal not in (None, STOP_SIGNAL) else None,
             stop_asked=asked_to_stop,
@@ -231,7 +231,7 @@ class Run:
 
     def _take(self, result: stop.IterationResult) -> None:
         score = self.context.loaded.definition.score
-        self.state = self.state.after(result, better=better(score) if score is not None else None)
+        self.state = self.state.on_day(_today()).after(result, better=better(score) if score is not None else None)
         if result.outcome is Outcome.ACCEPTED:
             self.head = result.commit
             if result.score is not None and self.state.best is not None:
@@ -286,6 +286,10 @@ class Run:
         if state.last is not None and state.last.outcome is Outcome.HELD:
             return ExitStatus.HELD
         return ExitStatus.ACCEPTED if state.accepted or reason.goal else ExitStatus.NOTHING_ACCEPTED
+
+
+def _today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
 
 
 def _now_ms() -> int:

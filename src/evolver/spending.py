@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import msgspec
 
+from evolver.definition import LoopDefinition
+from evolver.steps.presets import find_preset
 from evolver.steps.said import money
 
 LINE_LIMIT = 1 << 20  # a longer line is no report of cost
@@ -39,6 +41,26 @@ def cost_in(line: bytes) -> Decimal:
 
 def _usd(text: str) -> Decimal:
     return Decimal(money(text) or 0)
+
+
+# What each parser finds in its agent's words. A command says nothing; a callable may say anything.
+_TELL_COST = frozenset(("claude", "opencode", "aider", "mini-swe-agent"))
+_TELL_TOKENS = _TELL_COST | {"codex", "gemini"}
+
+
+def unwatched(definition: LoopDefinition) -> Iterator[str]:
+    """A sentence for each budget that would never end the run, since nobody tells what is spent."""
+    codegen, budget = definition.codegen, definition.budget
+    costs = ("cost_usd", "cost_usd_per_day")
+    keys = [(key, _TELL_COST) for key in costs if Decimal(getattr(budget, key))] + [("tokens", _TELL_TOKENS)] * bool(budget.tokens)
+    for key, tell in keys:
+        names = [codegen.agent, *codegen.fallback] if codegen.agent is not None else []
+        silent = [name for name in names if name and find_preset(name, definition.agents).parser not in tell]
+        if codegen.command is not None:
+            silent = ["a command"]
+        if silent:
+            what = "cost" if tell is _TELL_COST else "tokens"
+            yield f"[budget] {key}: {', '.join(silent)} does not tell its {what}, which counts as none (a limit that holds: --max-time)"
 
 
 class Meter:

@@ -56,7 +56,8 @@ class RunState:
     held: int = 0
     tokens: int = 0
     cost: Decimal = Decimal(0)
-    cost_today_before: Decimal = Decimal(0)  # of earlier runs of this repository, today
+    cost_today_before: Decimal = Decimal(0)  # of earlier runs of this repository, today; less what this run spent before today
+    day: str = ""  # the one that counts as today (UTC)
     best: Decimal | None = None
     rejections_in_row: int = 0
     no_change_in_row: int = 0
@@ -103,6 +104,12 @@ class RunState:
             baseline_red=bool(reds) if accepted and self.baseline_red is not None else self.baseline_red,
             reds=reds,
         )
+
+    def on_day(self, day: str) -> RunState:
+        """The state on that day: a new one has a budget of its own, also for a run that began on the day before."""
+        if not self.day or day == self.day:
+            return replace(self, day=day)
+        return replace(self, day=day, cost_today_before=-self.cost)
 
     def spending(self, tokens: int, cost: Decimal) -> RunState:
         """The state with what a running attempt has used so far."""
