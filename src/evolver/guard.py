@@ -37,6 +37,7 @@ class Evidence:
     protected: tuple[str, ...]
     scope: str  # "." or a folder the attempt must stay in
     diff: Callable[[], Iterable[str]]
+    history: Callable[[], tuple[str, Iterable[str]]] | None = None  # where the agent's own commits are kept: messages, diffs
     packages: tuple[tuple[Path, str], ...] = ()  # `judges.package_judges`, from the baseline
 
     @property
@@ -127,11 +128,21 @@ def binary(evidence: Evidence) -> str | None:
 def secrets(evidence: Evidence) -> str | None:
     """The reason names file and pattern, never the secret."""
     patterns = [re.compile(p) for p in (*SECRETS, *evidence.section.secrets)]
-    for path, line in added_lines(evidence.diff()):
+    for path, line in _said_or_added(evidence):
         for pattern in patterns:
             if pattern.search(line):
                 return f"guard: what looks like a secret was added to {path} (pattern {pattern.pattern[:40]})"
     return None
+
+
+def _said_or_added(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Everything that an accepted commit, and those kept below it, would publish: where it stands, and a line of it."""
+    yield from added_lines(evidence.diff())
+    yield from (("a commit's message", subject) for subject in evidence.attempt.commit_subjects)
+    if evidence.history is not None and evidence.attempt.commits:
+        messages, pieces = evidence.history()
+        yield from (("a commit's message", line) for line in messages.splitlines())
+        yield from added_lines(pieces)
 
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")

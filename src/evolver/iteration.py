@@ -184,6 +184,7 @@ class Iteration:
             self.run.protected,
             self.run.loaded.definition.loop.scope,
             lambda: workspace.diff(baseline, attempt),
+            (lambda: workspace.history(baseline, attempt)) if self.run.loaded.definition.accept.commits == "keep" else None,
             self.run.packages,
         )
         reason = guard.check(evidence)

@@ -363,3 +363,14 @@ def test_numbers_as_text_are_numbers(tmp_path: Path) -> None:
 def test_a_cost_of_aider_that_is_no_number(tmp_path: Path) -> None:
     report = parse(tmp_path, "aider", "Tokens: 1.2.3k sent, 2 received. Cost: $1.2.3 message, $3 session.")
     assert report.ok and report.output_tokens == 2
+
+
+def test_geminis_error_over_several_lines(tmp_path: Path) -> None:
+    error = {"error": {"type": "ApiError", "message": "quota exceeded, retry in 34s", "code": 429}}
+    report = parse(tmp_path, "gemini", f"Loaded credentials\n{json.dumps(error, indent=2)}\n", 173)
+    assert report.transient and report.retry_after_ms == 34_000 and "quota exceeded" in report.reason
+
+
+def test_a_warning_without_an_end_of_line_before_the_report(tmp_path: Path) -> None:
+    report = parse(tmp_path, "claude", "(node:1) Warning: x" + json.dumps(CLAUDE_OK, separators=(",", ":")) + "\n")
+    assert report.ok and report.output_tokens == 40

@@ -284,3 +284,27 @@ def test_a_callables_package_beside_its_module_is_protected(tmp_path: Path) -> N
 def test_what_is_no_judge_beside_one_is_the_agents(tmp_path: Path, files: dict[str, str], validate: str, edit: str) -> None:
     bench = Bench.make(tmp_path / "p", {"app.txt": "0\n", **files})
     bench.run(edit, validate=validate, exit=0)
+
+
+KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
+
+
+@pytest.mark.parametrize(
+    ("keep", "edit", "where"),
+    [
+        ("keep", f"echo {KEY} > s; git add s; git commit -qm one; git rm -q s; echo x >> app.txt; git commit -qam two", "s"),
+        ("keep", f"echo x >> app.txt; git commit -qam one -m 'use {KEY}'", "a commit's message"),
+        ("squash", f"echo x >> app.txt; git commit -qam 'use {KEY}'", "a commit's message"),
+    ],
+)
+def test_a_secret_that_only_a_commit_would_publish(bench: Bench, keep: str, edit: str, where: str) -> None:
+    """What one commit adds and the next removes stays in a kept history; a squashed subject stands in the message."""
+    bench.loop(f'[loop]\nmax_iters = 1\n[accept]\ncommits = "{keep}"\n[codegen]\ncommand = """{edit}"""\n')
+    bench.evolver("run", exit=1)
+    [reason] = bench.reasons()
+    assert f"a secret was added to {where} " in reason and KEY not in bench.stream.read_text()
+
+
+def test_a_secret_that_no_commit_keeps_is_no_matter(bench: Bench) -> None:
+    edit = f"echo {KEY} > s; git add s; git commit -qm one; git rm -q s; echo x >> app.txt; git commit -qam two"
+    bench.run(edit, exit=0)

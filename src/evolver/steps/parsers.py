@@ -118,6 +118,7 @@ def gemini(said: Said) -> AgentReport:
                 result = line
             case None if "error" in line:
                 problem = text(table(line, "error").get("message")) or problem
+    problem = problem or text(table(said.last_block(), "error").get("message"))  # on stderr, over several lines
     stats = table(result, "stats")
     known = {
         "input_tokens": count(stats.get("input_tokens")) or _over_models(stats, "input_tokens", "prompt"),

@@ -36,20 +36,29 @@ class Said:
     rate_limit: str = ""  # a preset's own expression for "try again later"
 
     def json_lines(self) -> Iterator[Json]:
-        """Every line that is a JSON object. Anything else (warnings, progress) is passed over."""
+        """Every line that is a JSON object. Anything else is passed over; a warning without an end of its own line is cut off."""
         with self._open() as file:
             while line := file.readline(LINE_LIMIT):
                 whole = line.endswith(b"\n") or len(line) < LINE_LIMIT
                 if not whole:
                     while (more := file.readline(LINE_LIMIT)) and not more.endswith(b"\n"):
                         pass
-                elif line.lstrip()[:1] == b"{":
+                elif (at := 0 if line.lstrip()[:1] == b"{" else line.find(b'{"type":')) >= 0:
                     try:
-                        value = msgspec.json.decode(line)
+                        value = msgspec.json.decode(line[at:])
                     except (msgspec.DecodeError, UnicodeDecodeError):
                         continue
                     if isinstance(value, dict):
                         yield value
+
+    def last_block(self) -> Json:
+        """The last JSON object that was printed over several lines, to be read by people; an empty one when there is none."""
+        end = self.tail.rfind("\n}") + 2
+        start = max(self.tail.rfind("\n{\n", 0, end) + 1, 0)
+        with contextlib.suppress(msgspec.DecodeError):
+            value = msgspec.json.decode(self.tail[start:end].encode("utf-8", "replace"))
+            return value if isinstance(value, dict) else {}
+        return {}
 
     def _open(self) -> BinaryIO:
         """The log, or what is known of its end."""
