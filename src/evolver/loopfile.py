@@ -6,14 +6,14 @@ import difflib
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import msgspec.inspect
 
-from evolver.definition import LoadedLoop, LoopDefinition
+from evolver.definition import CodegenSection, LoadedLoop, LoopDefinition, ValidatorSection
 from evolver.durations import Duration, Size
 from evolver.errors import UsageError
 from evolver.settings import Override, Settings
@@ -172,6 +172,7 @@ def check(definition: LoopDefinition, source: str) -> None:
         raise wrong("codegen", f"exactly one of command, callable or agent is needed, got {', '.join(given) or 'none'}")
     if codegen.command is not None and not codegen.command:
         raise wrong("codegen.command", "expected a command, got an empty one")
+    _check_times_and_variables(definition, wrong)
     names: set[str] = set()
     for number, validator in enumerate(definition.validator):
         key = f"validator[{number}]"
@@ -211,6 +212,19 @@ def check(definition: LoopDefinition, source: str) -> None:
             raise wrong(key, f"expected a path, got {path!r}")
     if Path(definition.loop.scope).is_absolute() or ".." in Path(definition.loop.scope).parts:
         raise wrong("loop.scope", f"expected a folder inside the worktree, got {definition.loop.scope!r}")
+
+
+def _check_times_and_variables(definition: LoopDefinition, wrong: Callable[[str, str], UsageError]) -> None:
+    """A step with no time at all would fail each time, and so would one whose variables no process can have."""
+    steps: list[tuple[str, CodegenSection | ValidatorSection]] = [("codegen", definition.codegen)]
+    steps += [(f"validator[{n}]", validator) for n, validator in enumerate(definition.validator)]
+    for key, limit in [("loop.max_time", definition.loop.max_time), *((f"{key}.timeout", step.timeout) for key, step in steps)]:
+        if limit == 0:
+            raise wrong(key, "expected more than 0")
+    for key, step in steps:
+        for name, value in step.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise wrong(f"{key}.env", f"{name!r} cannot be the name of a variable, or holds a NUL byte")
 
 
 def digest(definition: LoopDefinition) -> str:

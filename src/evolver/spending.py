@@ -48,15 +48,16 @@ _TELL_COST = frozenset(("claude", "opencode", "aider", "mini-swe-agent"))
 _TELL_TOKENS = _TELL_COST | {"codex", "gemini"}
 
 
-def unwatched(definition: LoopDefinition) -> Iterator[str]:
-    """A sentence for each budget that would never end the run, since nobody tells what is spent."""
+def unwatched(definition: LoopDefinition, *, commands: bool) -> Iterator[str]:
+    """A sentence for each budget that would never end the run, since nobody tells what is spent. `commands`: also of a plain
+    command, which is known to tell nothing."""
     codegen, budget = definition.codegen, definition.budget
     costs = ("cost_usd", "cost_usd_per_day")
     keys = [(key, _TELL_COST) for key in costs if Decimal(getattr(budget, key))] + [("tokens", _TELL_TOKENS)] * bool(budget.tokens)
     for key, tell in keys:
         names = [codegen.agent, *codegen.fallback] if codegen.agent is not None else []
         silent = [name for name in names if name and find_preset(name, definition.agents).parser not in tell]
-        if codegen.command is not None:
+        if commands and codegen.command is not None:
             silent = ["a command"]
         if silent:
             what = "cost" if tell is _TELL_COST else "tokens"

@@ -21,13 +21,16 @@ def test_a_timeout_of_weeks(bench: Bench) -> None:
     "loop",
     [
         STEP + 'timeout = "99999999999999999999h"\n',
+        STEP + 'timeout = "0s"\n',
+        STEP + 'env = { "A=B" = "x" }\n',
+        STEP + 'env = { A = "x\\u0000" }\n',
         STEP + f'timeout = "{"9" * 5000}s"\n',
         STEP.replace("[codegen]", 'promise = "x"\npromise_file = "a\\u0000"\n[codegen]'),
         STEP.replace("[codegen]", 'scope = "nowhere"\n[codegen]'),
         STEP.replace("[codegen]", 'scope = "app.txt"\n[codegen]'),
         STEP.replace("[codegen]", 'scope = "elsewhere"\n[codegen]'),
     ],
-    ids=["timeout", "digits", "promise-file", "no-scope", "file-scope", "linked-scope"],
+    ids=["timeout", "no-time", "variable", "nul", "digits", "promise-file", "no-scope", "file-scope", "linked-scope"],
 )
 def test_what_cannot_be_is_exit_2(bench: Bench, tmp_path: Path, loop: str) -> None:
     (tmp_path / "outside").mkdir()

@@ -110,7 +110,7 @@ def run(
     warnings = list(slips(planned.settings))
     if not planned.loaded.definition.validator and not dry_run:
         warnings.append("nothing judges: every attempt that changes something is accepted (see --validate)")
-    warnings += unwatched(planned.loaded.definition)
+    warnings += unwatched(planned.loaded.definition, commands=dry_run)
     for warning in warnings:
         print(f"evolver: warning: {warning}", file=sys.stderr, flush=True)
     if dry_run:
