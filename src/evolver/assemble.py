@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from evolver import clone, cloning, guard
+from evolver import clone, cloning
 from evolver.carrying import carry
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop
@@ -23,6 +23,7 @@ from evolver.events.ids import uuid7
 from evolver.events.log import Listener
 from evolver.git import Git
 from evolver.interrupts import Interrupts
+from evolver.judges import package_judges, protected_globs
 from evolver.land import Landed, Refused, land, landed_by_hand
 from evolver.layout import Layout
 from evolver.lock import run_lock
@@ -126,7 +127,8 @@ def prepared(
             else build_validators(loaded, runner, sandbox=sandbox),
             render_prompt=prompt.for_iteration if prompt is not None else None,
             scratch=scratch,
-            protected=guard.protected_globs(loaded, layout.root, layout.prefix),
+            protected=protected_globs(loaded, layout.root, layout.prefix),
+            packages=package_judges(loaded, layout.root, layout.prefix),
             effects=_effects(planned, layout, found, run_id, interrupts, redactor),
             on_output=on_output,
             restore_log=found.log.ensure_present,

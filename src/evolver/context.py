@@ -52,6 +52,7 @@ class RunContext:
     validators: tuple[Validator, ...]
     scratch: Path  # outside the worktree, removed at the end
     protected: tuple[str, ...] = ()
+    packages: tuple[tuple[Path, str], ...] = ()  # package.json files whose scripts validators run, and what they said
     person: Layout | None = None  # whose worktree it is for, when the run works in a clone
     effects: Effects | None = None
     render_prompt: Callable[[StepContext, Feedback, RunState], str] | None = None

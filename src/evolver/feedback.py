@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evolver.model import Outcome, StepResult, Verdict
+from evolver.scratch import put
 
 TAIL_BYTES = 16_384
 TRIED_LINES = 50
@@ -57,7 +58,7 @@ class Feedback:
     def write(self, path: Path) -> None:
         """The file behind EVOLVER_LAST_FAILURE; empty when nothing failed."""
         text = f"{self.reason}\n\n{self.output}" if self.reason else ""
-        path.write_text(text, encoding="utf-8", errors="replace")
+        put(path, text.encode("utf-8", "replace").decode())
 
 
 def output_of(result: StepResult) -> str:

@@ -1,22 +1,18 @@
 """What an attempt may not do, whatever the validators say: named predicates over one attempt.
 
-Each returns the reason of a failed verdict, or None. What is protected is read once, from the baseline, so an agent that
-edits its own judge is judged by the old one and rejected for the edit.
+Each returns the reason of a failed verdict, or None. What is protected is found once, on the baseline (`judges.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from evolver.definition import GuardSection, LoadedLoop
-from evolver.scripts import scripts_of
+from evolver.definition import GuardSection
+from evolver.scripts import package_scripts
 from evolver.worktree.values import Attempt, Change, ChangeKind
 
 SECRETS = (
@@ -41,6 +37,8 @@ class Evidence:
     protected: tuple[str, ...]
     scope: str  # "." or a folder the attempt must stay in
     diff: Callable[[], Iterable[str]]
+    history: Callable[[], tuple[str, Iterable[str]]] | None = None  # where the agent's own commits are kept: messages, diffs
+    packages: tuple[tuple[Path, str], ...] = ()  # `judges.package_judges`, from the baseline
 
     @property
     def committable(self) -> tuple[Change, ...]:
@@ -90,6 +88,12 @@ def protected_paths(evidence: Evidence) -> str | None:
     return f"guard: protected path: {', '.join(hit[:5])}" if hit else None
 
 
+def package_json(evidence: Evidence) -> str | None:
+    """`npm test` is what package.json says it is."""
+    hit = [path for path, before in evidence.packages if package_scripts(path) != before]
+    return f"guard: protected path: {hit[0].name} (its scripts are what a validator runs)" if hit else None
+
+
 def inside_scope(evidence: Evidence) -> str | None:
     if evidence.scope in ("", "."):
         return None
@@ -124,11 +128,21 @@ def binary(evidence: Evidence) -> str | None:
 def secrets(evidence: Evidence) -> str | None:
     """The reason names file and pattern, never the secret."""
     patterns = [re.compile(p) for p in (*SECRETS, *evidence.section.secrets)]
-    for path, line in added_lines(evidence.diff()):
+    for path, line in _said_or_added(evidence):
         for pattern in patterns:
             if pattern.search(line):
                 return f"guard: what looks like a secret was added to {path} (pattern {pattern.pattern[:40]})"
     return None
+
+
+def _said_or_added(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Everything that an accepted commit, and those kept below it, would publish: where it stands, and a line of it."""
+    yield from added_lines(evidence.diff())
+    yield from (("a commit's message", subject) for subject in evidence.attempt.commit_subjects)
+    if evidence.history is not None and evidence.attempt.commits:
+        messages, pieces = evidence.history()
+        yield from (("a commit's message", line) for line in messages.splitlines())
+        yield from added_lines(pieces)
 
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
@@ -163,6 +177,7 @@ PREDICATES: tuple[Callable[[Evidence], str | None], ...] = (
     mounted,
     control_files,
     protected_paths,
+    package_json,
     inside_scope,
     max_files,
     max_lines,
@@ -175,68 +190,3 @@ PREDICATES: tuple[Callable[[Evidence], str | None], ...] = (
 def check(evidence: Evidence) -> str | None:
     """The first broken guard's reason."""
     return next((reason for predicate in PREDICATES if (reason := predicate(evidence)) is not None), None)
-
-
-def _escape(path: str) -> str:
-    return "/" + re.sub(r"([*?\[\]\\!# ])", r"\\\1", _name(os.fsencode(path)))
-
-
-def _inside(root: Path, path: Path) -> Iterable[str]:
-    """`path` as named and as it really is, relative to `root`, with every link on the way; nothing when it lies outside."""
-    named = Path(os.path.normpath(path))
-    for candidate in (named, Path(os.path.realpath(path)), *(folder for folder in named.parents if folder.is_symlink())):
-        if candidate.is_relative_to(root) and candidate != root:
-            yield str(candidate.relative_to(root))
-
-
-def protected_globs(loaded: LoadedLoop, root: Path, prefix: str = "") -> tuple[str, ...]:
-    """What `[guard] protected` says, and always: the loop's own files, `.env`, the scripts its validators run.
-
-    `prefix`: the folder steps run in, where a loop has no scope.
-    """
-    found: dict[str, None] = {"/.env": None}
-    if loaded.source is not None:
-        for path in _inside(root, loaded.source):
-            own_folder = loaded.source.name == "loop.toml" and "/" in path
-            found[_escape(str(Path(path).parent) + "/") if own_folder else _escape(path)] = None
-        if loaded.definition.codegen.prompt:
-            for path in _inside(root, loaded.directory / loaded.definition.codegen.prompt):
-                found[_escape(path)] = None
-    for scripts in judges(loaded, root, prefix):
-        for script in scripts:
-            for path in _inside(root, script):
-                found[_escape(path)] = None
-    return (*found, *loaded.definition.guard.protected)
-
-
-def judges(loaded: LoadedLoop, root: Path, prefix: str = "") -> tuple[tuple[Path, ...], ...]:
-    """For each validator the files that are its scripts."""
-    found = []
-    for validator in loaded.definition.validator:
-        scripts = scripts_of(validator.command, validator.callable)
-        bases = dict.fromkeys((root, root / prefix, root / loaded.definition.loop.scope, loaded.directory))
-        bases |= dict.fromkeys(base / folder for base in tuple(bases) for folder in scripts.folders)
-        found.append(tuple(base / name for base in bases for name in scripts.files if _is_file(base / name)))
-    return tuple(found)
-
-
-def judge_hashes(loaded: LoadedLoop, root: Path, prefix: str = "") -> tuple[str, ...]:
-    """SHA-256 of each validator: its command, and what its scripts say now."""
-    hashes = []
-    for validator, scripts in zip(loaded.definition.validator, judges(loaded, root, prefix), strict=True):
-        digest = hashlib.sha256(msgspec.json.encode(validator.command if validator.command is not None else validator.callable))
-        for script in dict.fromkeys(os.path.realpath(script) for script in scripts):
-            try:
-                with open(script, "rb") as file:
-                    digest.update(b"\0" + hashlib.file_digest(file, "sha256").digest())
-            except OSError:
-                digest.update(b"\0unreadable")
-        hashes.append(digest.hexdigest())
-    return tuple(hashes)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # too long for a path, or a NUL in it
-        return False

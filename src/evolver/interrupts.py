@@ -107,6 +107,6 @@ class Interrupts:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            if select.select([self._read], [], [], left)[0] and not self:
+            if select.select([self._read], [], [], min(left, 3600.0))[0] and not self:
                 self.drain()  # woken by what has been taken back since
         return True

@@ -48,6 +48,7 @@ class Iteration:
         self.accepted: Accepted | None = None
         self.tokens, self.cost = 0, Decimal(0)
         self.round = 0
+        self.unavailable = False  # the agent was turned away until patience was over
         self.fault: LogError | None = None  # the stream broke; the attempt was undone all the same
         self.trouble: EvolverError | OSError | None = None  # what kept the attempt from being judged
         self.begun = False  # there is a baseline to go back to
@@ -155,9 +156,10 @@ class Iteration:
         crash_point("iteration.codegen_done")
         failed = step.verdict if not step.verdict.passed else None
         on_error = self.run.loaded.definition.codegen.on_error
-        if failed is not None and on_error == "validate" and not step.result.interrupted and not step.stopped:
+        if failed is not None and on_error == "validate" and not (step.result.interrupted or step.stopped or step.unavailable):
             failed = None
-        if step.stopped or within(budget)(self.past.spending(self.tokens, self.cost)) is not None:
+        self.unavailable = step.unavailable
+        if step.stopped or step.unavailable or within(budget)(self.past.spending(self.tokens, self.cost)) is not None:
             state = state.but(repairs_left=0)
         return state.but(verdict=failed, promised=step.promised, survivors=bool(step.result.survivors))
 
@@ -183,6 +185,8 @@ class Iteration:
             self.run.protected,
             self.run.loaded.definition.loop.scope,
             lambda: workspace.diff(baseline, attempt),
+            (lambda: workspace.history(baseline, attempt)) if self.run.loaded.definition.accept.commits == "keep" else None,
+            self.run.packages,
         )
         reason = guard.check(evidence)
         return state if reason is None else state.but(verdict=Verdict(Judgement.FAIL, reason, "guard"))
@@ -198,11 +202,14 @@ class Iteration:
         return state
 
     def _validate(self, state: IterationState) -> IterationState:
-        verdict, survivors = self.validation.judge(self.attempt)
+        verdict, survivors = self.validation.format(self.attempt)
         state = state.but(verdict=verdict, survivors=state.survivors or survivors)
-        if self.validation.tree_changed:  # a formatter's work belongs to the attempt, and keeps to the same rules
+        if self.validation.tree_changed and not survivors:  # a formatter's work belongs to the attempt, and keeps to the same rules
             state = self._inspect(state)
             state = state if state.failed else self._guard(state)
+        if not state.failed and not survivors:
+            verdict, survivors = self.validation.judge(self.attempt)
+            state = state.but(verdict=verdict, survivors=state.survivors or survivors)
         crash_point("iteration.validated")
         return state
 
@@ -319,13 +326,20 @@ class Iteration:
             tokens=self.tokens,
             cost=self.cost,
             duration_ms=self._elapsed(),
-            promised=state.promised and (verdict is None or verdict.passed) and ended in (Outcome.ACCEPTED, Outcome.NO_CHANGE),
+            promised=self._promised(state) and ended in (Outcome.ACCEPTED, Outcome.NO_CHANGE),
+            unavailable=self.unavailable and ended is Outcome.ROLLED_BACK,
+            passed=frozenset(self.validation.passed) if self.accepted is not None else frozenset(),
             interrupted=state.interrupted,
             paths=len(self.attempt.changes),
         )
         if self.rejection is not None and ended is Outcome.ROLLBACK_FAILED:
             result = replace(result, verdict=Verdict(Judgement.FAIL, self.rejection.problem, "rollback"))
         return result, self.feedback.after(self.number, ended, verdict, output, stat)
+
+    def _promised(self, state: IterationState) -> bool:
+        """The promise counts when the validators agree; one that was red and was not asked does not."""
+        agreed = state.verdict is None or state.verdict.passed
+        return state.promised and agreed and not self.validation.skipped & (self.past.reds or frozenset())
 
     def _announce_no_change(self, state: IterationState) -> None:
         restored, preserved = Restored(), Preserved()

@@ -17,7 +17,7 @@ from evolver.layout import Layout
 
 _LANDING = "refs/evolver/landing"
 # What says that git is in the middle of something; the branch it works on must not move meanwhile.
-_IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer")
+_IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer", "index.lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,10 @@ def _fetch(theirs: Git, clone: Layout, source: str, target: str) -> Refused | No
 def _done(theirs: Git, clone: Layout, record: Unlanded, kept: str) -> None:
     theirs.run("update-ref", "-d", kept, check=False)
     forget(clone, record.run_id)
+
+
+def exists(person: Layout, branch: str) -> bool:
+    return git_of(person).run("rev-parse", "--quiet", "--verify", f"{branch}^{{commit}}", check=False).ok
 
 
 def short(ref: str) -> str:

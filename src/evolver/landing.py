@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -10,18 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolver import clone as clones
-from evolver import guard, rebasing
+from evolver import judges, rebasing
 from evolver.clone import Unlanded
+from evolver.cloning import git_of
 from evolver.context import RunContext
 from evolver.definition import LoadedLoop, RollbackSection
 from evolver.errors import NotRestoredError, PreflightError
+from evolver.git import Git
 from evolver.interrupts import Interrupts
 from evolver.keeping import stored_definition
-from evolver.land import Landed, Refused, land
+from evolver.land import Landed, Refused, exists, land
 from evolver.layout import Layout
-from evolver.model import StepContext, StepResult, Verdict
+from evolver.model import Judgement, StepContext, StepResult, Verdict
 from evolver.opening import Opened, opened
 from evolver.outside import temporary_base
+from evolver.pushes import push_block_env
 from evolver.redact import Redactor
 from evolver.sandbox import for_loop
 from evolver.settings import read as read_settings
@@ -63,7 +67,7 @@ class Site:
         return clones.unlanded(self.clone)
 
     def land(self, record: Unlanded, *, squash: bool, rebase: bool) -> Landed | Refused | Failed | None:
-        if rebase and record.onto is not None:
+        if rebase and record.onto is not None and exists(self.person, record.onto):
             done = self._rebase(record)
             if not done.verdict.passed:
                 what = "git cannot rebase the work" if done.verdict.step == "rebase" else "the rebased work does not pass"
@@ -85,7 +89,9 @@ class Site:
             self.clone, rollback=definition.rollback, max_vault=self.found.settings.max_vault, env=self.env
         )
         redactor = Redactor.for_loop(self.env, definition)
-        runner = StepRunner(self.interrupts, redactor, base=self.env, withheld=secret_variables(definition))
+        git = Git.at(self.clone.root, self.clone.git_dir)
+        extra = push_block_env(git, self.env) if definition.guard.push == "block" else {}
+        runner = StepRunner(self.interrupts, redactor, self.env, extra, secret_variables(definition))
         run = RunContext(
             run_id=record.run_id,
             loaded=loaded,
@@ -97,7 +103,7 @@ class Site:
             codegen=_Nobody(),
             validators=build_validators(loaded, runner, sandbox=for_loop(loaded, self.clone, self.env)),
             scratch=self.scratch,
-            protected=guard.protected_globs(loaded, self.clone.root, self.clone.prefix),
+            protected=judges.protected_globs(loaded, self.clone.root, self.clone.prefix),
             restore_log=self.found.log.ensure_present,
         )
 
@@ -119,7 +125,15 @@ class Site:
             run.workspace.guard_control(baseline)
             run.restore_log()
 
-        return Validation(run, context, None, kind="land-validate", guard=guarded).judge(None)
+        validation = Validation(run, context, None, kind="land-validate", guard=guarded)
+        verdict, survivors = validation.judge(None)
+        if verdict.passed and validation.tree_changed:
+            # They passed what a formatter made of it; what is landed is what was committed.
+            changed = git_of(self.clone).run("diff", "--name-only", "-z", commit, "--").fields()
+            if changed:
+                names = ", ".join(os.fsdecode(name) for name in changed[:5])
+                verdict = Verdict(Judgement.FAIL, f"a formatter changes the rebased work: {names}", "land")
+        return verdict, survivors
 
 
 @contextmanager

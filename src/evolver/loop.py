@@ -22,8 +22,8 @@ from evolver.events.log import EventLog, Genesis
 from evolver.events.reader import read_backwards
 from evolver.events.types import AlertStalled, BaselineValidated, RunFinished, RunPaused, RunStarted
 from evolver.feedback import Feedback
-from evolver.guard import judge_hashes
 from evolver.iteration import Iteration
+from evolver.judges import judge_hashes
 from evolver.keeping import load_best, save_best, save_definition, sha256_text
 from evolver.land import Landed, Refused
 from evolver.machine import IterationState, Phase
@@ -122,8 +122,8 @@ class Run:
             write_atomic(run.layout.stream_note, os.fsencode(self.log.path) + b"\n")
         before = Decimal(0)
         if Decimal(definition.budget.cost_usd_per_day):
-            midnight = datetime.now(UTC).strftime("%Y-%m-%dT00:00:00")
-            before = history.cost_since(read_backwards(self.log.path), midnight)
+            self.state = self.state.on_day(_today())
+            before = history.cost_since(read_backwards(self.log.path), f"{self.state.day}T00:00:00")
         self.state = replace(self.state, cost_today_before=before, best=load_best(run.home, run.loaded))
         run.events.emit(
             RunStarted(
@@ -206,7 +206,7 @@ class Run:
         signal = self.context.interrupts.signal
         asked_to_stop = signal == STOP_SIGNAL or requests.is_asked(self.context.home, "stop")
         self.state = replace(
-            self.state,
+            self.state.on_day(_today()),
             now_ms=_now_ms(),
             signal=signal if signal not in (None, STOP_SIGNAL) else None,
             stop_asked=asked_to_stop,
@@ -216,7 +216,7 @@ class Run:
 
     def _take(self, result: stop.IterationResult) -> None:
         score = self.context.loaded.definition.score
-        self.state = self.state.after(result, better=better(score) if score is not None else None)
+        self.state = self.state.on_day(_today()).after(result, better=better(score) if score is not None else None)
         if result.outcome is Outcome.ACCEPTED:
             self.head = result.commit
             if result.score is not None and self.state.best is not None:
@@ -227,7 +227,7 @@ class Run:
 
     def _finish(self, reason: Stop, code: ExitStatus) -> RunReport:
         state, run = self.state, self.context
-        if reason.alert and reason.name.startswith("breaker"):
+        if reason.alert and reason.name.startswith(("breaker", "agent")):
             run.events.emit(AlertStalled(condition=reason.name, detail=reason.detail))
         if reason.name == "paused":
             run.events.emit(RunPaused(from_="running", to="paused", reason=reason.detail))
@@ -271,6 +271,10 @@ class Run:
         if state.last is not None and state.last.outcome is Outcome.HELD:
             return ExitStatus.HELD
         return ExitStatus.ACCEPTED if state.accepted or reason.goal else ExitStatus.NOTHING_ACCEPTED
+
+
+def _today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
 
 
 def _now_ms() -> int:

@@ -6,14 +6,14 @@ import difflib
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import msgspec.inspect
 
-from evolver.definition import LoadedLoop, LoopDefinition
+from evolver.definition import CodegenSection, LoadedLoop, LoopDefinition, ValidatorSection
 from evolver.durations import Duration, Size
 from evolver.errors import UsageError
 from evolver.settings import Override, Settings
@@ -172,6 +172,7 @@ def check(definition: LoopDefinition, source: str) -> None:
         raise wrong("codegen", f"exactly one of command, callable or agent is needed, got {', '.join(given) or 'none'}")
     if codegen.command is not None and not codegen.command:
         raise wrong("codegen.command", "expected a command, got an empty one")
+    _check_times_and_variables(definition, wrong)
     names: set[str] = set()
     for number, validator in enumerate(definition.validator):
         key = f"validator[{number}]"
@@ -184,11 +185,12 @@ def check(definition: LoopDefinition, source: str) -> None:
                 f"{key}.name", f"expected a unique name of letters, digits, spaces and . _ + @ -, got {validator.name!r}"
             )
         names.add(validator.name)
-    if definition.loop.until and not GOAL.fullmatch(definition.loop.until.strip()):
+    until = definition.loop.until.strip()
+    if until and not GOAL.fullmatch(until):
         raise wrong("loop.until", f"expected accepted, score, `score >= X` or promise, got {definition.loop.until!r}")
-    if definition.loop.until.startswith("score") and definition.score is None:
+    if until.startswith("score") and definition.score is None:
         raise wrong("loop.until", "a score goal needs a [score] section")
-    if definition.loop.until == "promise" and not definition.loop.promise:
+    if until == "promise" and not definition.loop.promise:
         raise wrong("loop.promise", "expected a regular expression, since until is promise")
     if definition.score is not None:
         if definition.score.validator not in names:
@@ -205,8 +207,24 @@ def check(definition: LoopDefinition, source: str) -> None:
             re.compile(pattern)
         except re.error as error:
             raise wrong(key, f"expected a regular expression: {error}") from error
+    for key, path in (("loop.promise_file", definition.loop.promise_file), ("loop.scope", definition.loop.scope)):
+        if "\0" in path:
+            raise wrong(key, f"expected a path, got {path!r}")
     if Path(definition.loop.scope).is_absolute() or ".." in Path(definition.loop.scope).parts:
         raise wrong("loop.scope", f"expected a folder inside the worktree, got {definition.loop.scope!r}")
+
+
+def _check_times_and_variables(definition: LoopDefinition, wrong: Callable[[str, str], UsageError]) -> None:
+    """A step with no time at all would fail each time, and so would one whose variables no process can have."""
+    steps: list[tuple[str, CodegenSection | ValidatorSection]] = [("codegen", definition.codegen)]
+    steps += [(f"validator[{n}]", validator) for n, validator in enumerate(definition.validator)]
+    for key, limit in [("loop.max_time", definition.loop.max_time), *((f"{key}.timeout", step.timeout) for key, step in steps)]:
+        if limit == 0:
+            raise wrong(key, "expected more than 0")
+    for key, step in steps:
+        for name, value in step.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise wrong(f"{key}.env", f"{name!r} cannot be the name of a variable, or holds a NUL byte")
 
 
 def digest(definition: LoopDefinition) -> str:

@@ -53,6 +53,7 @@ def plan(
     check_state(layout)
     unfilled = load(name, layout.root, settings, flags, validators, file=file)
     loaded = with_python(unfilled)
+    check_scope(layout, loaded)
     check_steps(loaded)
     prompt_for(loaded)
     effect_plans(loaded.definition.effect)
@@ -75,6 +76,15 @@ def check_state(layout: Layout) -> None:
             f"the state folder {layout.lifeboat.parent} lies inside the worktree or its git folder",
             "Set EVOLVER_STATE_DIR (or XDG_STATE_HOME) to a folder outside it.",
         )
+
+
+def check_scope(layout: Layout, loaded: LoadedLoop) -> None:
+    """Steps run there: a folder that is not there fails each of them, and one that a link puts elsewhere is no part of the
+    worktree, so nothing would be undone in it."""
+    scope = loaded.definition.loop.scope
+    folder = Path(os.path.realpath(layout.root / scope))
+    if not folder.is_dir() or not folder.is_relative_to(os.path.realpath(layout.root)):
+        raise UsageError(f"loop.scope: {scope!r} is no folder of {layout.root}", "Name one that exists, relative to the worktree's top.")
 
 
 def with_python(loaded: LoadedLoop) -> LoadedLoop:

@@ -6,6 +6,7 @@ prompt in the middle of the night.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from evolver.model import StepContext
 from evolver.stop import RunState
 
 OUTPUT_CHARS = 6_000
+_TEMPLATE_FAULTS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 _FORMATTING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 DEFAULT = """\
@@ -156,9 +158,10 @@ class Prompt:
             auto_reload=False,
         )
         try:
+            self._load_parts(text)
             unknown = jinja2.meta.find_undeclared_variables(self._environment.parse(text)) - set(Values.__dataclass_fields__)
             self._template = self._environment.from_string(text)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, OSError, UnicodeDecodeError, RecursionError) as error:
             raise self._wrong(error) from error
         if unknown - set(self._environment.globals):  # also in a branch that the two trials below do not take
             raise self._wrong(NameError(f"unknown name {', '.join(sorted(unknown))}"))
@@ -168,8 +171,24 @@ class Prompt:
         """A first iteration and a later one: both sides of an `if reason` are looked at before the run starts."""
         later = replace(first, iteration=2, repair_round=1, reason="reason", output="output", score="1", best="2")
         later = replace(later, tried=("#1: reason",), diff_stat="1 path")
-        for sample in (first, later):
+        settled = replace(later, repair_round=0, accepted=1, baseline_red=True)
+        for sample in (first, later, settled):
             self.render(sample)
+
+    def _load_parts(self, text: str) -> None:
+        """What it includes, in every branch: loaded now, so that no attempt writes its own prompt into it."""
+        import jinja2
+        import jinja2.meta
+
+        waiting, loaded = [text], set[str]()
+        while waiting and self._environment.loader is not None:
+            for name in jinja2.meta.find_referenced_templates(self._environment.parse(waiting.pop())):
+                if name is None or name in loaded:  # None: its name is computed
+                    continue
+                loaded.add(name)
+                with contextlib.suppress(jinja2.TemplateNotFound):  # which matters only where it is included, and not always
+                    self._environment.get_template(name)
+                    waiting.append(self._environment.loader.get_source(self._environment, name)[0])
 
     def render(self, what: Values) -> str:
         """The prompt. Raise `UsageError` for what the template does wrong with these values."""
@@ -178,7 +197,11 @@ class Prompt:
         known: dict[str, Any] = asdict(what)
         try:
             text = self._template.render(known)
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        except RecursionError as error:
+            raise self._wrong(RecursionError("it includes itself, or is nested too deeply")) from error
+        except MemoryError as error:
+            raise self._wrong(MemoryError("it makes a text that does not fit into memory")) from error
+        except (jinja2.TemplateError, *_TEMPLATE_FAULTS) as error:
             raise self._wrong(error) from error
         if not text.strip():
             raise UsageError(f"{self.name}: the prompt is empty", "Say what the agent should do.")

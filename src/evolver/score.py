@@ -15,6 +15,7 @@ import msgspec
 from evolver.definition import ScoreSection
 from evolver.model import StepResult
 
+LARGEST_EXPONENT = 300  # that of a double, about
 READ_LIMIT = 1 << 20  # bytes of the log's end that are searched for the score
 
 
@@ -23,7 +24,8 @@ def _decimal(text: str) -> Decimal | None:
         value = Decimal(text.strip())
     except InvalidOperation:
         return None
-    return value if value.is_finite() else None
+    # A score is compared and averaged: 28 digits, and an exponent that a sum of two can hold.
+    return +value if value.is_finite() and abs(value.adjusted()) <= LARGEST_EXPONENT else None
 
 
 def _tail(path: Path) -> str:

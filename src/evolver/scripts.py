@@ -6,10 +6,13 @@ erring towards the agent: a test runner's arguments are not scripts, `[guard] pr
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _OPERATORS = frozenset(";&|()\n")
@@ -22,7 +25,23 @@ _WRAPPERS = frozenset(
 _SHELL = re.compile(r"(?:ba|da|z|k|fi)?sh")
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|node|deno|bun|ruby|perl|php|lua|Rscript|pwsh|\.|source")
 # What a runner reads without being told its name.
-_IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "just": ("justfile", "Justfile", ".justfile")}
+_IMPLIED = {
+    "make": ("Makefile", "makefile", "GNUmakefile"),
+    "just": ("justfile", "Justfile", ".justfile"),
+    "task": ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml"),
+    "rake": ("Rakefile", "rakefile", "Rakefile.rb", "rakefile.rb"),
+    "nox": ("noxfile.py",),
+    "tox": ("tox.ini", "tox.toml"),
+    "pre-commit": (".pre-commit-config.yaml",),
+}
+# What runs `scripts` of a package.json. The rest of that file is the agent's: it may well add a dependency.
+_PACKAGE_RUNNERS = frozenset(("npm", "pnpm", "yarn", "bun"))
+# `python -m` looks into its own folder first: a file of this name there would stand in for the tool.
+_TOOLS = sys.stdlib_module_names | {
+    "behave", "black", "coverage", "flake8", "isort", "mypy", "nose2", "nox", "pip", "pylint", "pyright", "pytest", "ruff", "tox",
+}  # fmt: skip
+
+PACKAGE_LIMIT = 16 << 20
 
 
 @dataclass
@@ -31,6 +50,9 @@ class Scripts:
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+    rivals: list[tuple[str, ...]] = field(default_factory=list)  # names of one thing: which is read depends on which there are
+    impostors: list[str] = field(default_factory=list)  # what would stand in for a tool that lies elsewhere
+    packages: bool = False  # package.json's scripts are run
 
     def read(self, words: Iterable[str], depth: int = 3) -> None:
         """One command, or several with shell operators between them."""
@@ -50,7 +72,9 @@ class Scripts:
                 role = self._argument(word, role)
             elif role == "module":
                 path = word.replace(".", "/")
-                self.files += [f"{path}.py", f"{path}/__main__.py", f"{path}/__init__.py"]
+                self.alternatives(f"{path}.py", f"{path}/__main__.py", f"{path}/__init__.py")
+                top = word.partition(".")[0]
+                self.impostors += [f"{top}.py", top] if top in _TOOLS else []
                 role = "arguments"
             elif role == "inline":
                 if depth:
@@ -65,6 +89,10 @@ class Scripts:
             elif role == "runner":
                 role = {"-C": "folder", "-f": "file", "--directory": "folder", "--file": "file"}.get(word, role)
 
+    def alternatives(self, *names: str) -> None:
+        self.files += names
+        self.rivals.append(names)
+
     def _command(self, word: str, role: str) -> str:
         if _ASSIGNMENT.match(word) or word in _KEYWORDS:
             return role
@@ -78,8 +106,9 @@ class Scripts:
         if "/" in word:  # any other is looked up in PATH
             self.files.append(word)
         if name in _IMPLIED:
-            self.files += _IMPLIED[name]
+            self.alternatives(*_IMPLIED[name])
             return "runner"
+        self.packages |= name in _PACKAGE_RUNNERS
         if _SHELL.fullmatch(name):
             return "shell"
         return "script" if _INTERPRETER.fullmatch(name) else "arguments"
@@ -114,5 +143,17 @@ def scripts_of(command: str | tuple[str, ...] | None, target: str | None = None)
         found.read(split(command) if isinstance(command, str) else command)
     if target:
         module = target.partition(":")[0].replace(".", "/")
-        found.files += [f"{module}.py", f"{module}/__init__.py"]
+        found.alternatives(f"{module}.py", f"{module}/__init__.py")
     return found
+
+
+def package_scripts(path: Path) -> str | None:
+    """What the `scripts` of a package.json say, in a form that is equal when they are; None: there is nothing to read."""
+    try:
+        if not path.is_file():  # reading a pipe waits for ever
+            return None
+        with path.open("rb") as file:
+            document = json.loads(file.read(PACKAGE_LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return json.dumps(document.get("scripts"), sort_keys=True) if isinstance(document, dict) else None

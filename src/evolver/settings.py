@@ -159,6 +159,7 @@ def read(env: Mapping[str, str] = os.environ, dotenv: Path | None = None) -> Set
                 found[name] = (value, f"{name} in {dotenv}")
     for name in BY_NAME:
         if env.get(name):
+            found.pop(name, None)  # the order is that of precedence: what is found last replaces another way to make attempts
             found[name] = (env[name], f"environment variable {name}")
     for name, (text, source) in found.items():
         _parsed(BY_NAME[name], text, source)

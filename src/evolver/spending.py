@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 
 import msgspec
+
+from evolver.definition import LoopDefinition
+from evolver.steps.presets import find_preset
+from evolver.steps.said import money
 
 LINE_LIMIT = 1 << 20  # a longer line is no report of cost
 _TEXT = re.compile(rb"^Tokens: .*Cost: \$([\d.]+) message")
 
 
 class _Part(msgspec.Struct):
-    cost: float | int | None = None
+    cost: float | int | str | None = None
 
 
 class _Step(msgspec.Struct):
@@ -36,11 +40,28 @@ def cost_in(line: bytes) -> Decimal:
 
 
 def _usd(text: str) -> Decimal:
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        return Decimal(0)
-    return value if value.is_finite() and value > 0 else Decimal(0)
+    return Decimal(money(text) or 0)
+
+
+# What each parser finds in its agent's words. A command says nothing; a callable may say anything.
+_TELL_COST = frozenset(("claude", "opencode", "aider", "mini-swe-agent"))
+_TELL_TOKENS = _TELL_COST | {"codex", "gemini"}
+
+
+def unwatched(definition: LoopDefinition, *, commands: bool) -> Iterator[str]:
+    """A sentence for each budget that would never end the run, since nobody tells what is spent. `commands`: also of a plain
+    command, which is known to tell nothing."""
+    codegen, budget = definition.codegen, definition.budget
+    costs = ("cost_usd", "cost_usd_per_day")
+    keys = [(key, _TELL_COST) for key in costs if Decimal(getattr(budget, key))] + [("tokens", _TELL_TOKENS)] * bool(budget.tokens)
+    for key, tell in keys:
+        names = [codegen.agent, *codegen.fallback] if codegen.agent is not None else []
+        silent = [name for name in names if name and find_preset(name, definition.agents).parser not in tell]
+        if commands and codegen.command is not None:
+            silent = ["a command"]
+        if silent:
+            what = "cost" if tell is _TELL_COST else "tokens"
+            yield f"[budget] {key}: {', '.join(silent)} does not tell its {what}, which counts as none (a limit that holds: --max-time)"
 
 
 class Meter:

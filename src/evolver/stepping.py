@@ -28,6 +28,12 @@ class CodegenStep:
     result: StepResult
     verdict: Verdict
     promised: bool
+    @property
+    def unavailable(self) -> bool:
+        """Not an attempt: the agent was turned away, or never reached anybody."""
+        report = self.result.report
+        return report is not None and report.transient and not self.result.interrupted and not self.stopped
+
     stopped: bool = False  # by a guard or a budget: nothing in it is worth validating or repairing
 
 

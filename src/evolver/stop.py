@@ -29,6 +29,8 @@ class IterationResult:
     interrupted: int | None = None
     needs_person: bool = False
     paths: int = 0
+    unavailable: bool = False  # every agent was turned away for as long as anybody wanted to wait: that was no attempt
+    passed: frozenset[str] = frozenset()  # validators that passed an accepted attempt; those that `when` left out did not
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class RunState:
     held: int = 0
     tokens: int = 0
     cost: Decimal = Decimal(0)
-    cost_today_before: Decimal = Decimal(0)  # of earlier runs of this repository, today
+    cost_today_before: Decimal = Decimal(0)  # of earlier runs of this repository, today; less what this run spent before today
+    day: str = ""  # the one that counts as today (UTC)
     best: Decimal | None = None
     rejections_in_row: int = 0
     no_change_in_row: int = 0
@@ -72,9 +75,10 @@ class RunState:
         """The state once `result` is in."""
         accepted, unchanged = result.outcome is Outcome.ACCEPTED, result.outcome is Outcome.NO_CHANGE
         inconclusive = result.verdict is not None and result.verdict.judgement is Judgement.INCONCLUSIVE
-        rejected = not accepted and not unchanged
+        rejected = not accepted and not unchanged and not result.unavailable
         key = (result.failure_hash, result.patch_id)
         same = rejected and bool(result.failure_hash) and key == self.last_failure
+        reds = self.reds - result.passed if accepted and self.reds is not None else self.reds
         best = self.best
         if accepted and result.score is not None and (best is None or better is None or better(result.score, best)):
             best = result.score
@@ -96,11 +100,16 @@ class RunState:
             last_failure=("", "") if accepted else key if rejected else self.last_failure,
             last=result,
             signal=result.interrupted,
-            # What was accepted has passed them all, so whatever fails from here on was broken by an attempt.
-            baseline_red=False if accepted and self.baseline_red is not None else self.baseline_red,
-            reds=frozenset() if accepted and self.reds is not None else self.reds,
+            # Whatever passed an accepted attempt and fails from here on was broken by an attempt.
+            baseline_red=bool(reds) if accepted and self.baseline_red is not None else self.baseline_red,
+            reds=reds,
         )
 
+    def on_day(self, day: str) -> RunState:
+        """The state on that day: a new one has a budget of its own, also for a run that began on the day before."""
+        if not self.day or day == self.day:
+            return replace(self, day=day)
+        return replace(self, day=day, cost_today_before=-self.cost)
 
     def spending(self, tokens: int, cost: Decimal) -> RunState:
         """The state with what a running attempt has used so far."""
@@ -121,9 +130,17 @@ def held(state: RunState) -> Stop | None:
     return Stop(name, state.last.verdict.reason if state.last.verdict else "", alert=True)
 
 
+def unavailable(state: RunState) -> Stop | None:
+    """No breaker: calling again at once what has just said "in two hours" would only burn the iterations of a night."""
+    if state.last is None or not state.last.unavailable:
+        return None
+    return Stop("agent_unavailable", state.last.verdict.reason if state.last.verdict else "", alert=True)
+
+
 def goal(until: str) -> StopCondition:
     """`accepted`, `promise`, `score >= X`; plain `score` means: go on, a score only ranks attempts."""
-    match = re.fullmatch(r"score\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)", until.strip())
+    until = until.strip()
+    match = re.fullmatch(r"score\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)", until)
 
     def reached(state: RunState) -> Stop | None:
         if until == "accepted" and state.accepted:
@@ -210,6 +227,7 @@ def conditions(loop: Loop, budgets: BudgetSection, breakers: BreakerSection | No
         interrupted,
         goal(loop.until),
         asked,
+        unavailable,
         iterations(loop.max_iters),
         wall_time(loop.max_time),
         budget(budgets),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -40,23 +40,45 @@ class Validation:
         self.failing: StepResult | None = None
         self.score: Decimal | None = None
         self.tree_changed = False  # a formatter ran: the attempt must be looked at again
+        self.passed: set[str] = set()
+        self.skipped: set[str] = set()  # their `when` did not match: nothing is known of them
+        self._sections = {s.name: s for s in run.loaded.definition.validator}
+        self._formatters = tuple(v for v in run.validators if self._writes(v))
+        self._judges = tuple(v for v in run.validators if not self._writes(v))
+
+    def _writes(self, validator: Validator) -> bool:
+        return validator.name in self._sections and self._sections[validator.name].writes
+
+    def format(self, attempt: Attempt) -> tuple[Verdict, bool]:
+        """Run the validators that may change the tree. When one ran (`tree_changed`), the attempt must be looked at again before
+        it is judged: what the others are asked about is what will be committed, and nothing that they drop."""
+        self._begin()
+        return self._run(self._formatters, attempt)
 
     def judge(self, attempt: Attempt | None) -> tuple[Verdict, bool]:
-        """The verdict, and whether a writer survived.
+        """The verdict, and whether a writer survived. `attempt` as it is after `format`.
 
-        `attempt` None: the baseline is being judged. Every validator runs then, also after one failed: which of them were red
-        already is what later reasons tell (`failed`).
+        `attempt` None: the baseline is being judged, formatters first. Every validator runs then, also after one failed: which
+        of them were red already is what later reasons tell (`failed`).
         """
+        if attempt is not None:
+            return self._run(self._judges, attempt)
+        self._begin()
+        return self._run((*self._formatters, *self._judges), None)
+
+    def _begin(self) -> None:
         self.failing, self.score, self.tree_changed, self.failed = None, None, False, []
+        self.passed, self.skipped = set(), set()
+
+    def _run(self, validators: Sequence[Validator], attempt: Attempt | None) -> tuple[Verdict, bool]:
         first: Verdict | None = None
-        sections = {s.name: s for s in self.run.loaded.definition.validator}
-        ordered = sorted(self.run.validators, key=lambda v: not (v.name in sections and sections[v.name].writes))
-        verdict = Verdict(Judgement.PASS, "no validators" if not ordered else "all validators passed")
-        for validator in ordered:
-            section = sections.get(validator.name)
+        verdict = Verdict(Judgement.PASS, "no validators")
+        for validator in validators:
+            section = self._sections.get(validator.name)
             if self.run.interrupts.signal is not None:
                 return Verdict(Judgement.INCONCLUSIVE, "interrupted", validator.name), False
             if section is not None and not _wanted(section, attempt):
+                self.skipped.add(validator.name)
                 continue
             result, verdict = self._step(validator, section)
             if section is not None and section.writes:
@@ -68,13 +90,15 @@ class Validation:
                 if attempt is not None or result.survivors or self.kind != BASELINE:
                     return first or verdict, bool(result.survivors)
                 continue
+            self.passed.add(validator.name)
             measured = self._measure(validator, section, result)
             if measured is not None and not measured.passed:
                 self.failing = result
                 return measured, False
         if first is not None:
             return first, False
-        return Verdict(Judgement.PASS, "all validators passed" if ordered else "no validators", verdict.step), False
+        words = "all validators passed" if self.run.validators else "no validators"
+        return Verdict(Judgement.PASS, words, verdict.step), False
 
     def _compared(self, verdict: Verdict) -> Verdict:
         """The reason says whether the attempt broke it, or found it broken."""
@@ -134,8 +158,8 @@ class Validation:
 
 
 def _wanted(section: ValidatorSection, attempt: Attempt | None) -> bool:
-    """`when` globs: run only when a changed path matches."""
-    if not section.when or attempt is None:
+    """`when` globs: run only when a changed path matches. All are asked about a promise that comes without a change."""
+    if not section.when or attempt is None or not attempt.committable:
         return True
     import pathspec
 

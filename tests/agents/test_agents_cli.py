@@ -222,3 +222,54 @@ def test_a_sandboxed_step_that_writes_elsewhere_fails(repo: Repo, hermetic: Path
     write_loop(repo, text % "echo good >> src/a.py && git add -A && git commit -qm mine")
     done = repo.evolver("run", "--max-iters", "1")
     assert done.code == 0, done.text
+
+
+@pytest.mark.parametrize(
+    ("section", "loop"),
+    [
+        ('max_wait = "10m"', ""),
+        ('max_wait = "10m"\non_error = "validate"', ""),
+        ('max_wait = "10m"\nrepairs = 3', ""),
+        ('max_wait = "9h"', 'max_time = "5m"'),
+    ],
+    ids=["patience", "on-error", "repairs", "max-time"],
+)
+def test_a_limit_that_outlasts_patience_ends_the_run_and_burns_no_iterations(
+    repo: Repo, tmp_path: Path, section: str, loop: str
+) -> None:
+    """Told "in an hour", the next iteration would be told the same, and the one after: a night would be over in seconds."""
+    fake_agent(repo, tmp_path, "claude", f"echo x >> {tmp_path}/calls; echo '{LIMITED}'; exit 1")
+    write_loop(repo, AGENT.replace('prompt = "task.md"', section).replace('goal = "Go"', f'goal = "Go"\n{loop}'))
+    done = repo.evolver("run", "--max-iters", "20")
+    assert done.code == 1, done.text
+    finished = repo.events("run.finished")[-1]["data"]
+    assert finished["reason"] == "agent_unavailable" and "429" in finished["detail"] and finished["iterations"] == 1
+    assert len((tmp_path / "calls").read_text().splitlines()) == 1
+    assert [e["data"]["condition"] for e in repo.events("alert.stalled")] == ["agent_unavailable"]
+    assert repo.status() == ""
+
+
+def test_a_step_cannot_have_the_users_files_written_by_us(repo: Repo, tmp_path: Path) -> None:
+    """It puts a link where evolver writes next: the prompt of the call after, and why the attempt failed."""
+    (tmp_path / "mine").write_text("precious\n")
+    script = f"""
+for file in $EVOLVER_STEP_DIR/prompt.txt $EVOLVER_LAST_FAILURE; do rm -f $file; ln -s {tmp_path}/mine $file; done
+echo z >> src/a.py; echo '{GOOD}'"""
+    fake_agent(repo, tmp_path, "claude", script)
+    write_loop(repo, AGENT.replace('prompt = "task.md"\n', "repairs = 1\n").replace('"true"', '"false"'))
+    done = repo.evolver("run", "--max-iters", "2")
+    assert done.code == 1 and len([e for e in repo.events("step.started") if e["data"]["step"] == "codegen"]) == 4, done.text
+    assert (tmp_path / "mine").read_text() == "precious\n"
+
+
+def test_a_step_that_removes_the_scratch_folder_is_repaired_like_any_other(repo: Repo, tmp_path: Path) -> None:
+    fake_agent(repo, tmp_path, "claude", f"rm -rf $(dirname $EVOLVER_STEP_DIR); echo z >> src/a.py; echo '{GOOD}'")
+    write_loop(repo, AGENT.replace('prompt = "task.md"\n', "repairs = 1\n").replace('"true"', '"false"'))
+    done = repo.evolver("run", "--max-iters", "1")
+    assert done.code == 1 and [e["data"]["reason"][:9] for e in repo.events("rollback.finished")] == ["v: exit 1"], done.text
+
+
+def test_a_pipe_in_place_of_a_report_is_not_waited_for(repo: Repo, tmp_path: Path) -> None:
+    fake_agent(repo, tmp_path, "mini", "mkfifo $EVOLVER_STEP_DIR/trajectory.json; echo z >> src/a.py")
+    write_loop(repo, AGENT.replace('prompt = "task.md"\n', "").replace('"claude"', '"mini-swe-agent"'))
+    assert repo.evolver("run", "--max-iters", "1", timeout=60).code == 1

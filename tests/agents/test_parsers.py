@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,26 @@ def test_every_preset_has_a_parser_of_the_registry() -> None:
         ("resets in 2h", 7_200_000),
         ("usage limit reached|1700000100", 100_000),
         ("usage limit reached|1600000000", 0),
+        ("try again in 3 days 4 hours 5 minutes", 273_900_000),
+        ("retry in 5 mins", 300_000),
+        ("try again in 2 hrs.", 7_200_000),
+        ("Please try again in 1m30s", 90_000),
+        ("Please try again in 6m0s. See https://x", 360_000),
+        ("try again in 1h5m", 3_900_000),
+        ("try again in 1 hour and 5 minutes", 3_900_000),
+        ("retry-after: 30, remaining 5", 30_000),
+        ("Retry-After: 30 2 requests", 30_000),
+        ('"retryDelay": "34.07s"', 34_070),
+        ("retry-after: 1 day", 86_400_000),
+        ("wait 60 seconds before retrying", 60_000),
+        ("Retry-After: Tue, 14 Nov 2023 22:14:20 GMT", 60_000),
+        ("Retry-After: Tue, 14 Nov 2023 22:12:20 GMT", 0),
+        ("Retry-After: Tue, 44 Nov 2023 22:12:20 GMT", None),
+        ("limit resets at 2023-11-14T22:14:20Z", 60_000),
+        ("limit resets at 2023-11-14 23:14:20+01:00", 60_000),
+        ("resets at 3pm", None),
+        ("retry after the build; then 20 minutes", None),
+        ("retry-after: " + "9" * 400, 10**12),
         ("nothing of the kind", None),
         ("try again later", None),
     ],
@@ -319,3 +340,37 @@ def test_transient_words(words: str, expected: bool) -> None:
 )
 def test_money_is_a_decimal_string(value: object, expected: str | None) -> None:
     assert money(value) == expected
+
+
+@pytest.mark.parametrize("number", ["1e30", "1e999", '"1e999999999"', "123456789012345678901234567890", "-5", "true", "[]", '"x"'])
+def test_numbers_nobody_would_believe_are_left_out(tmp_path: Path, number: str) -> None:
+    """An agent prints what it likes; the stream holds 64 bits, and a budget is no place for nonsense."""
+    results = (
+        ("claude", f'{{"type":"result","subtype":"success","usage":{{"input_tokens":{number}}},"total_cost_usd":{number}}}'),
+        ("opencode", f'{{"type":"step_finish","part":{{"cost":{number},"tokens":{{"input":{number}}}}}}}'),
+        ("codex", f'{{"type":"turn.completed","usage":{{"input_tokens":{number}}}}}'),
+    )
+    for parser, output in results:
+        report = parse(tmp_path, parser, output)
+        assert not report.input_tokens and Decimal(report.cost_usd or 0) == 0
+
+
+def test_numbers_as_text_are_numbers(tmp_path: Path) -> None:
+    report = parse(tmp_path, "claude", lines({**CLAUDE_OK, "usage": {"output_tokens": "12"}, "total_cost_usd": "0.5"}))
+    assert (report.output_tokens, report.cost_usd) == (12, "0.5")
+
+
+def test_a_cost_of_aider_that_is_no_number(tmp_path: Path) -> None:
+    report = parse(tmp_path, "aider", "Tokens: 1.2.3k sent, 2 received. Cost: $1.2.3 message, $3 session.")
+    assert report.ok and report.output_tokens == 2
+
+
+def test_geminis_error_over_several_lines(tmp_path: Path) -> None:
+    error = {"error": {"type": "ApiError", "message": "quota exceeded, retry in 34s", "code": 429}}
+    report = parse(tmp_path, "gemini", f"Loaded credentials\n{json.dumps(error, indent=2)}\n", 173)
+    assert report.transient and report.retry_after_ms == 34_000 and "quota exceeded" in report.reason
+
+
+def test_a_warning_without_an_end_of_line_before_the_report(tmp_path: Path) -> None:
+    report = parse(tmp_path, "claude", "(node:1) Warning: x" + json.dumps(CLAUDE_OK, separators=(",", ":")) + "\n")
+    assert report.ok and report.output_tokens == 40

@@ -160,3 +160,34 @@ def test_no_wait_reaches_beyond_the_run_s_own_end(context: StepContext, runner: 
     result = agent.generate(context)
     assert time.monotonic() - begun < 5 and calls(context) == 1
     assert result.report is not None and "max_time" in result.report.reason
+
+
+def test_a_crash_goes_to_the_fallback_at_once(context: StepContext, runner: StepRunner, scripted: Scripted) -> None:
+    first = scripted("echo x >>../calls; kill -SEGV $$", parser="codex", name="first")
+    second = scripted(f"echo '{GOOD}'", parser="codex", name="second")
+    begun = time.monotonic()
+    result = make(runner, first, second, watched=True, first=5).generate(context)
+    assert result.ok and result.report is not None and result.report.agent == "second"
+    assert calls(context) == 1 and time.monotonic() - begun < 3
+
+
+def test_a_missing_agent_goes_to_the_fallback(context: StepContext, runner: StepRunner, scripted: Scripted) -> None:
+    second = scripted(f"echo '{GOOD}'", parser="codex", name="second")
+    result = make(runner, Preset(name="gone", argv=("/no/such/agent",)), second).generate(context)
+    assert result.ok and result.report is not None and result.report.agent == "second"
+
+
+def test_a_missing_fallback_makes_no_failure_of_a_limit(context: StepContext, runner: StepRunner, scripted: Scripted) -> None:
+    first = scripted(limited_until(2), parser="codex", name="first")
+    result = make(runner, first, Preset(name="gone", argv=("/no/such/agent",))).generate(context)
+    assert result.ok and calls(context) == 3
+
+
+def test_calls_that_wait_by_themselves_count_as_waits(context: StepContext, scripted: Scripted) -> None:
+    """Some CLIs obey a retry-after of an hour: with nothing but the clock to end each call, `max_wait` would bound nothing."""
+    runner = StepRunner(Interrupts())
+    agent = AgentCodegen(runner, scripted("echo x >>../calls; echo '429'; exec sleep 60", parser="codex"), 500, 200)
+    begun = time.monotonic()
+    result = RetryingCodegen((agent,), 1_400, runner.interrupts, first_wait_s=0.01).generate(context)
+    assert result.report is not None and result.report.transient and "max_wait" in result.report.reason
+    assert calls(context) == 3 and time.monotonic() - begun < 6

@@ -322,3 +322,45 @@ def test_work_the_person_merged_by_hand_is_recorded_as_landed(person: Person) ->
     assert person.evolver("land", exit=0).out == "nothing to land\n"
     landed = person.last("run.landed")
     assert (landed["how"], landed["commits"], landed["new"]) == ("merged", 1, person.head())
+
+
+def test_a_validator_cannot_push_while_landing(person: Person, tmp_path: Path) -> None:
+    person.git("init", "-q", "--bare", str(tmp_path / "remote.git"))
+    person.write("app.txt", "mine\n")
+    person.isolated(NTH, "--validate", f"git push -q {tmp_path}/remote.git HEAD:refs/heads/x || true", exit=0)
+    person.git("checkout", "-q", "app.txt")
+    person.write("theirs.txt", "t\n")
+    person.commit("theirs")
+    person.evolver("land", "--rebase", exit=0)
+    assert person.git("--git-dir", str(tmp_path / "remote.git"), "for-each-ref") == ""
+
+
+def test_what_only_a_formatter_makes_pass_is_not_landed(person: Person) -> None:
+    """The validators saw the formatted files; the commits that would land hold others."""
+    theirs = f"cd {person.root}; echo t > theirs.txt; git add theirs.txt; git commit -qm theirs"
+    person.loop(
+        f"""[loop]
+max_iters = 1
+isolation = "clone"
+[codegen]
+command = "echo 1 > new.txt; {theirs}"
+[[validator]]
+name = "format"
+writes = true
+command = "ls *.txt > list"
+[[validator]]
+name = "check"
+command = "ls *.txt | cmp - list"
+"""
+    )
+    person.evolver("run", exit=0)
+    head = person.head()
+    ended = person.evolver("land", "--rebase", exit=1)
+    assert "a formatter changes the rebased work: list" in ended.err
+    assert person.head() == head and person.git("status", "--porcelain") == ""
+
+
+def test_land_rebase_on_a_branch_that_is_gone_is_refused(person: Person) -> None:
+    person.isolated(f"git -C {person.root} checkout -q -b other; git -C {person.root} branch -D main; {NTH}", exit=0)
+    ended = person.evolver("land", "--rebase", exit=5)
+    assert "the branch main is gone" in ended.err and "git merge" in ended.err

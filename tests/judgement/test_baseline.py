@@ -153,3 +153,47 @@ command = "sed -i 's/  / /' app.txt"
     )
     bench.evolver("run", exit=0)
     assert bench.git("show", "HEAD:app.txt") == "b b"
+
+
+FORMATTER = """[loop]
+max_iters = 1
+[codegen]
+command = "echo x >> app.txt"
+[[validator]]
+name = "format"
+writes = true
+command = "echo formed > formed.txt"
+[[validator]]
+name = "check"
+"""
+
+
+def test_what_a_validator_leaves_behind_a_formatter_is_not_committed(bench: Bench) -> None:
+    """Only the formatter's writes are the attempt's: a report, or an edit, of the validator after it was never validated."""
+    bench.loop(FORMATTER + 'command = "echo dropped > junit.xml; echo edited >> app.txt"\n')
+    bench.evolver("run", exit=0)
+    assert bench.git("show", "HEAD:app.txt") == "0\nx" and bench.git("show", "HEAD:formed.txt") == "formed"
+    assert "junit.xml" not in bench.git("ls-tree", "--name-only", "HEAD") and not (bench.root / "junit.xml").exists()
+    assert bench.git("status", "--porcelain") == ""
+
+
+def test_a_formatters_work_counts_for_when(bench: Bench) -> None:
+    bench.loop(FORMATTER + 'when = ["formed.txt"]\ncommand = "false"\n[validate]\nbaseline = "skip"\n')
+    bench.evolver("run", exit=1)
+    assert bench.reasons() == ["check: exit 1"]
+
+
+def test_an_acceptance_says_nothing_of_a_validator_it_did_not_run(bench: Bench) -> None:
+    bench.loop(
+        """[loop]
+max_iters = 2
+[codegen]
+command = "if [ $EVOLVER_ITERATION = 1 ]; then echo 1 > a.md; else echo 1 > a.py; fi"
+[[validator]]
+name = "python"
+when = ["*.py"]
+command = "false"
+"""
+    )
+    bench.evolver("run", exit=0)
+    assert bench.reasons() == ["python: exit 1 (already red before the attempt)"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from evolver.definition import BudgetSection
+from evolver.stop import RunState, budget, cost_left
 from judgement.bench import Bench
 
 # Speaks as `opencode run --format json` does: each step with its tokens and its cost.
@@ -109,3 +112,31 @@ def test_a_spent_budget_allows_no_repair(bench: Bench, agent: Path) -> None:
     bench.evolver("run", exit=1)
     assert stopped(bench) == ("budget_tokens", 1, 0)
     assert bench.calls() == 1
+
+
+@pytest.mark.parametrize(
+    ("codegen", "budget", "warned"),
+    [
+        ('command = "true"', "tokens = 5", "[budget] tokens: a command does not tell its tokens"),
+        ('agent = "codex"', 'cost_usd = "1"', "[budget] cost_usd: codex does not tell its cost"),
+        ('agent = "claude"\nfallback = ["gemini"]', 'cost_usd_per_day = "1"', "[budget] cost_usd_per_day: gemini does not"),
+        ('agent = "codex"', "tokens = 5", ""),
+        ('agent = "claude"', 'cost_usd = "1"', ""),
+        ('command = "true"', 'cost_usd = "0"', ""),
+    ],
+)
+def test_a_budget_that_nobody_could_exceed_is_warned_of(bench: Bench, codegen: str, budget: str, warned: str) -> None:
+    bench.loop(f'[loop]\ngoal = "g"\n[codegen]\n{codegen}\n[budget]\n{budget}\n')
+    ended = bench.evolver("run", "--dry-run", exit=0)
+    assert warned in ended.err if warned else "[budget]" not in ended.err
+
+
+def test_a_new_day_has_a_budget_of_its_own() -> None:
+    """A run that began before midnight UTC is measured by what it spent since."""
+    section = BudgetSection(cost_usd_per_day="10")
+    evening = RunState(cost=Decimal(7), cost_today_before=Decimal(4)).on_day("2026-01-01").on_day("2026-01-01")
+    assert budget(section)(evening) is not None and cost_left(section, evening, Decimal(0)) == -1
+    night = evening.on_day("2026-01-02")
+    assert budget(section)(night) is None and cost_left(section, night, Decimal(0)) == 10
+    assert budget(section)(night.spending(0, Decimal(10))) is not None
+    assert budget(section)(night.spending(0, Decimal(9)).on_day("2026-01-02")) is None

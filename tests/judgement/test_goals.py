@@ -89,3 +89,23 @@ def test_a_done_file_that_was_there_before_does_not_end_the_run(bench: Bench) ->
     loop(bench, "echo $EVOLVER_ITERATION >> app.txt", more=FILE, iters=2)
     bench.evolver("run", exit=0)
     assert stopped(bench) == ("max_iterations", 2)
+
+
+def test_a_promise_is_put_to_validators_that_no_change_concerns(bench: Bench) -> None:
+    """`when` matches nothing where nothing changed: not asking anybody is not agreement."""
+    bench.loop(
+        """[loop]
+max_iters = 2
+until = "promise"
+promise = "DONE"
+[codegen]
+command = "if [ $EVOLVER_ITERATION = 2 ]; then echo 1 > a.md; fi; echo DONE"
+[[validator]]
+name = "python"
+when = ["*.py"]
+command = "false"
+"""
+    )
+    bench.evolver("run", exit=0)
+    assert bench.last("run.finished")["reason"] == "max_iterations"
+    assert bench.reasons() == ["python: exit 1 (already red before the attempt)"]

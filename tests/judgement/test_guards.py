@@ -239,3 +239,72 @@ def test_what_the_judges_said_at_the_start_is_in_the_stream(bench: Bench) -> Non
     assert hashes[0] == hashes[1] != hashes[2]
     [genesis] = bench.events("segment.opened")
     assert len(genesis["data"]["validators"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "validate", "edit", "hit"),
+    [
+        ({"Makefile": "test:\n\tfalse\n"}, "make test", "printf 'test:\\n\\ttrue\\n' > GNUmakefile", "GNUmakefile"),
+        ({"check.py": "raise SystemExit(1)"}, "python3 -m check", "mkdir check; echo > check/__main__.py", "check/__main__.py"),
+        ({}, "python3 -m unittest", "echo > unittest.py", "unittest.py"),
+        ({}, "python3 -m pytest -q", "mkdir pytest; echo > pytest/__main__.py", "pytest/__main__.py"),
+        ({"tox.ini": "[tox]\n"}, "tox -q", "echo >> tox.ini", "tox.ini"),
+        (
+            {"package.json": '{"scripts": {"test": "false"}}'},
+            "npm test",
+            """echo '{"scripts": {"test": "true"}}' > package.json""",
+            "package.json (its scripts are what a validator runs)",
+        ),
+    ],
+)
+def test_what_would_be_read_instead_of_a_judge_is_protected(
+    tmp_path: Path, files: dict[str, str], validate: str, edit: str, hit: str
+) -> None:
+    bench = Bench.make(tmp_path / "p", {"app.txt": "0\n", **files})
+    bench.run(f"echo 1 >> app.txt; {edit}", validate=validate, exit=1)
+    assert bench.reasons() == [f"guard: protected path: {hit}"]
+
+
+def test_a_callables_package_beside_its_module_is_protected(tmp_path: Path) -> None:
+    bench = Bench.make(tmp_path / "p", {"app.txt": "0\n", "loops/judge.py": "def check(context):\n    return False\n"})
+    edit = "mkdir loops/judge; echo 'def check(context): return True' > loops/judge/__init__.py"
+    bench.loop(f'[loop]\nmax_iters = 1\n[codegen]\ncommand = "{edit}"\n[[validator]]\nname = "v"\ncallable = "judge:check"\n')
+    bench.evolver("run", exit=1)
+    assert bench.reasons() == ["guard: protected path: loops/judge/__init__.py"]
+
+
+@pytest.mark.parametrize(
+    ("files", "validate", "edit"),
+    [
+        ({"package.json": '{"scripts": {"test": "x"}}'}, "true || npm test", """echo '{"scripts": {"test": "x"}, "a": 1}' > package.json"""),
+        ({"mypy/a.py": ""}, "true || python3 -m mypy", "echo 1 > mypy/a.py"),  # the tool's own repository
+        ({}, "test -f Makefile", "printf 'test:\\n\\ttrue\\n' > Makefile"),
+    ],
+)
+def test_what_is_no_judge_beside_one_is_the_agents(tmp_path: Path, files: dict[str, str], validate: str, edit: str) -> None:
+    bench = Bench.make(tmp_path / "p", {"app.txt": "0\n", **files})
+    bench.run(edit, validate=validate, exit=0)
+
+
+KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
+
+
+@pytest.mark.parametrize(
+    ("keep", "edit", "where"),
+    [
+        ("keep", f"echo {KEY} > s; git add s; git commit -qm one; git rm -q s; echo x >> app.txt; git commit -qam two", "s"),
+        ("keep", f"echo x >> app.txt; git commit -qam one -m 'use {KEY}'", "a commit's message"),
+        ("squash", f"echo x >> app.txt; git commit -qam 'use {KEY}'", "a commit's message"),
+    ],
+)
+def test_a_secret_that_only_a_commit_would_publish(bench: Bench, keep: str, edit: str, where: str) -> None:
+    """What one commit adds and the next removes stays in a kept history; a squashed subject stands in the message."""
+    bench.loop(f'[loop]\nmax_iters = 1\n[accept]\ncommits = "{keep}"\n[codegen]\ncommand = """{edit}"""\n')
+    bench.evolver("run", exit=1)
+    [reason] = bench.reasons()
+    assert f"a secret was added to {where} " in reason and KEY not in bench.stream.read_text()
+
+
+def test_a_secret_that_no_commit_keeps_is_no_matter(bench: Bench) -> None:
+    edit = f"echo {KEY} > s; git add s; git commit -qm one; git rm -q s; echo x >> app.txt; git commit -qam two"
+    bench.run(edit, exit=0)

@@ -87,7 +87,7 @@ def _learned(values: Values, run: RunView) -> Values:
         score=(accepted[-1].score or "") if accepted else "",
         best=run.best or "",
         accepted=len(accepted),
-        baseline_red=bool(run.red),
+        baseline_red=bool(run.red) and not accepted,
     )
 
 

@@ -81,6 +81,7 @@ def run(
     from evolver.clone import holder
     from evolver.interrupts import Interrupts
     from evolver.planning import plan
+    from evolver.spending import unwatched
     from evolver.ui.progress import progress
 
     given = {
@@ -105,6 +106,7 @@ def run(
     warnings = list(slips(planned.settings))
     if not planned.loaded.definition.validator and not dry_run:
         warnings.append("nothing judges: every attempt that changes something is accepted (see --validate)")
+    warnings += unwatched(planned.loaded.definition, commands=dry_run)
     for warning in warnings:
         print(f"evolver: warning: {warning}", file=sys.stderr, flush=True)
     if dry_run:

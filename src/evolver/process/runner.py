@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import signal
@@ -49,7 +50,8 @@ class _Child:
 
     def pump(self, seconds: float) -> None:
         """Move what can be moved; wait at most `seconds` for something to happen."""
-        for key, _ in self.selector.select(max(0.0, seconds if self.pidfd >= 0 else min(seconds, _TICK))):
+        # At most an hour: the system takes no wait of more than some weeks.
+        for key, _ in self.selector.select(max(0.0, min(seconds, 3600.0 if self.pidfd >= 0 else _TICK))):
             if key.data == "output":
                 self._read()
             elif key.data == "input":
@@ -185,7 +187,7 @@ def _supervise(child: _Child, scope: Scope, command: Command, interrupts: Interr
     child.selector.register(interrupts.fileno(), selectors.EVENT_READ, "interrupt")
     timed_out = False
     while child.process.poll() is None and not interrupts:
-        left = 3600.0 if deadline is None else deadline - time.monotonic()
+        left = math.inf if deadline is None else deadline - time.monotonic()
         if left <= 0:
             timed_out = True
             break

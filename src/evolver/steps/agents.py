@@ -14,6 +14,7 @@ from evolver.definition import AgentSection, CodegenSection
 from evolver.errors import PreflightError
 from evolver.model import AgentReport, StepContext, StepResult
 from evolver.process import run_simple
+from evolver.scratch import put, remove
 from evolver.steps.command import Wrap, plain
 from evolver.steps.parsers import PARSERS
 from evolver.steps.presets import Preset, find_preset
@@ -62,9 +63,9 @@ class AgentCodegen:
 
     def generate(self, context: StepContext) -> StepResult:
         prompt_file = context.step_dir / "prompt.txt"
-        prompt_file.write_text(context.prompt, encoding="utf-8", errors="surrogateescape")
+        put(prompt_file, context.prompt)
         for left in context.step_dir.glob("trajectory*.json"):  # of the call before: it must not speak for this one
-            left.unlink()
+            remove(left)
         before = self._droppings(context.cwd)
         ours = {name: value for name, value in self.preset.env.items() if name not in self.runner.base}
         result = self.runner.run(
@@ -77,7 +78,7 @@ class AgentCodegen:
             stdin=context.prompt.encode("utf-8", "surrogateescape") if self.preset.prompt == "stdin" else b"",
         )
         for path in self._droppings(context.cwd) - before:
-            _remove(path)
+            remove(path)
         return msgspec.structs.replace(result, report=self._report(result, context))
 
     def _droppings(self, cwd: Path) -> frozenset[Path]:
@@ -103,13 +104,6 @@ class AgentCodegen:
             report = msgspec.structs.replace(report, ok=False, reason=words, transient=waited)
         reason = f"{self.preset.name}: {report.reason}" if report.reason else ""
         return msgspec.structs.replace(report, reason=reason, agent=self.preset.name)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def refuse_missing(section: CodegenSection, own: Mapping[str, AgentSection], env: Mapping[str, str], cwd: Path) -> None:

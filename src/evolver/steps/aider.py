@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from evolver.model import AgentReport
 from evolver.steps.reporting import failed, finished
-from evolver.steps.said import MESSAGE_LIMIT, Said, money
+from evolver.steps.said import MESSAGE_LIMIT, Said, count, money
 
 _TOKENS = re.compile(r"Tokens: ([\d.,]+[kM]?) sent.*?([\d.,]+[kM]?) received(?:.*?Cost: \$([\d.]+) message)?")
 _FAILURE = re.compile(
@@ -19,13 +20,13 @@ _FAILURE = re.compile(
 def aider(said: Said) -> AgentReport:
     """Good is only a reply with its token line, and no failure after the last of them."""
     used_in = used_out = replies = 0
-    cost = 0.0
+    cost = Decimal(0)
     problem = ""
     for line in said.lines():
         if found := _TOKENS.search(line):
             used_in += _thousands(found[1])
             used_out += _thousands(found[2])
-            cost += float(found[3] or 0)
+            cost += Decimal(money(found[3]) or 0)
             replies += 1
             problem = ""
         elif (failure := _FAILURE.match(line.strip())) and not (problem and line.startswith("Retrying")):
@@ -33,7 +34,7 @@ def aider(said: Said) -> AgentReport:
     known = {
         "input_tokens": used_in,
         "output_tokens": used_out,
-        "cost_usd": money(round(cost, 6)),
+        "cost_usd": money(cost),
         "turns": replies,
         "last_message": said.tail[-MESSAGE_LIMIT:],
     }
@@ -44,7 +45,5 @@ def aider(said: Said) -> AgentReport:
 
 def _thousands(text: str) -> int:
     scale = {"k": 1000, "M": 1_000_000}.get(text[-1:], 1)
-    try:
-        return round(float(text.rstrip("kM").replace(",", "")) * scale)
-    except ValueError:
-        return 0
+    amount = money(text.rstrip("kM").replace(",", ""))
+    return count(Decimal(amount) * scale) if amount is not None else 0

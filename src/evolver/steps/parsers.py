@@ -10,6 +10,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from types import MappingProxyType
 
 import msgspec
@@ -117,6 +118,7 @@ def gemini(said: Said) -> AgentReport:
                 result = line
             case None if "error" in line:
                 problem = text(table(line, "error").get("message")) or problem
+    problem = problem or text(table(said.last_block(), "error").get("message"))  # on stderr, over several lines
     stats = table(result, "stats")
     known = {
         "input_tokens": count(stats.get("input_tokens")) or _over_models(stats, "input_tokens", "prompt"),
@@ -147,7 +149,7 @@ def mini(said: Said) -> AgentReport:
     path = said.step_dir / TRAJECTORY
     document: object = None
     with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        if path.stat().st_size <= TRAJECTORY_LIMIT:
+        if path.is_file() and path.stat().st_size <= TRAJECTORY_LIMIT:  # reading a pipe waits for ever
             document = msgspec.json.decode(path.read_bytes())
     info = table(document, "info")
     if not info:
@@ -171,7 +173,7 @@ def mini(said: Said) -> AgentReport:
 def opencode(said: Said) -> AgentReport:
     """`opencode run --format json`: tokens and cost are the sum over its steps."""
     used_in = used_out = steps = 0
-    cost = 0.0
+    cost = Decimal(0)
     session, message, problem = "", "", ""
     for line in said.json_lines():
         part = table(line, "part")
@@ -181,8 +183,7 @@ def opencode(said: Said) -> AgentReport:
                 tokens = table(part, "tokens")
                 used_in += count(tokens.get("input")) + sum(count(v) for v in table(tokens, "cache").values())
                 used_out += count(tokens.get("output")) + count(tokens.get("reasoning"))
-                price = part.get("cost")
-                cost += price if isinstance(price, int | float) else 0
+                cost += Decimal(money(part.get("cost")) or 0)
                 steps += 1
                 problem = ""
             case "text":
@@ -195,7 +196,7 @@ def opencode(said: Said) -> AgentReport:
     known = {
         "input_tokens": used_in,
         "output_tokens": used_out,
-        "cost_usd": money(round(cost, 6)),
+        "cost_usd": money(cost),
         "turns": steps,
         "session_id": session or None,
         "last_message": message[-MESSAGE_LIMIT:],

@@ -39,8 +39,7 @@ class RetryingCodegen:
     def generate(self, context: StepContext) -> StepResult:
         import tenacity
 
-        touched = self.watch(context) if self.watch is not None else None
-        tally = _Tally()
+        tally = _Tally(self.watch(context) if self.watch is not None else None)
         longest = max(self.first_wait_s, LONGEST_WAIT_S)
         # Jitter, so that many who were turned away at once do not come back at once.
         jittered = tenacity.wait_exponential(multiplier=self.first_wait_s, max=longest) + tenacity.wait_random(
@@ -58,7 +57,7 @@ class RetryingCodegen:
             if self.deadline is not None and time.monotonic() + state.upcoming_sleep > self.deadline:
                 tally.gave_up = f"; waiting {round(state.upcoming_sleep)} s would exceed the run's max_time"
                 return True
-            if (state.idle_for + state.upcoming_sleep) * 1000 <= self.max_wait_ms:
+            if (state.idle_for + state.upcoming_sleep) * 1000 + tally.hung_ms <= self.max_wait_ms:
                 return False
             tally.gave_up = f"; waiting {round(state.upcoming_sleep)} s would exceed max_wait"
             return True
@@ -69,7 +68,7 @@ class RetryingCodegen:
                 context.on_output(words.encode())
 
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_result(lambda result: tally.again(result, touched)),
+            retry=tenacity.retry_if_result(tally.again),
             wait=wait,
             stop=over,
             sleep=lambda seconds: self._sleep(seconds, tally),
@@ -85,28 +84,42 @@ class RetryingCodegen:
         tally.waited_ms += round((time.monotonic() - begun) * 1000)
 
     def _round(self, context: StepContext, tally: _Tally) -> StepResult:
-        """Every agent once, until one is not limited."""
+        """Every agent once, until one has an answer of its own: it is not limited, not missing, and did not just crash."""
         tally.retry_after_ms = None
-        result = tally.last
+        best, rank = tally.last, -1
         for agent in self.agents:
-            if result is not None and self.interrupts:
+            if best is not None and self.interrupts:
                 break
             result = agent.generate(context)
             tally.add(result)
-            if result.report is None or not result.report.transient:
+            # Of those that had none, the one counts for which waiting helps most.
+            worth = tally.worth(result)
+            if worth > rank:
+                best, rank = result, worth
+            if worth == _ANSWERED:
                 break
-        assert result is not None
-        return result
+        assert best is not None
+        tally.last = best
+        return best
+
+
+_ANSWERED = 3
+
+
+def _limited(result: StepResult) -> bool:
+    return result.report is not None and result.report.transient
 
 
 @dataclass
 class _Tally:
     """What the calls of one attempt came to, together."""
 
+    touched: Touched | None = None
     last: StepResult | None = None
     calls: int = 0
     crashes: int = 0
     waited_ms: int = 0
+    hung_ms: int = 0  # in calls that waited by themselves until their own clock ended them
     duration_ms: int = 0
     killed: int = 0
     input_tokens: int = 0
@@ -120,6 +133,8 @@ class _Tally:
         self.calls += 1
         self.duration_ms += result.duration_ms
         self.killed += result.killed
+        if result.timed_out and _limited(result):
+            self.hung_ms += result.duration_ms
         report = result.report
         if report is None:
             return
@@ -130,15 +145,27 @@ class _Tally:
             known = self.retry_after_ms
             self.retry_after_ms = report.retry_after_ms if known is None else min(known, report.retry_after_ms)
 
-    def again(self, result: StepResult, touched: Touched | None) -> bool:
+    def again(self, result: StepResult) -> bool:
         if result.interrupted or result.survivors or result.error:
             return False
-        if result.report is not None and result.report.transient:
+        if _limited(result):
             return True
-        if not _crashed(result) or touched is None or touched():
+        if not self.crashed(result):
             return False
         self.crashes += 1
         return True
+
+    def worth(self, result: StepResult) -> int:
+        """How much is to be had of an agent that ended like this by calling it again."""
+        if result.survivors or result.interrupted:
+            return _ANSWERED
+        if result.error:
+            return 0
+        return 2 if _limited(result) else 1 if self.crashed(result) else _ANSWERED
+
+    def crashed(self, result: StepResult) -> bool:
+        """Before it changed anything."""
+        return _crashed(result) and self.touched is not None and not self.touched()
 
     def result(self, *, interrupted: bool) -> StepResult:
         """The last call's result with the sums of all."""

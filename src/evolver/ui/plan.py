@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from evolver.effects.plan import plans as effect_plans
-from evolver.guard import protected_globs
+from evolver.judges import protected_globs
 from evolver.loopfile import to_json
 from evolver.planning import Plan
 from evolver.ui.words import plural

@@ -91,9 +91,26 @@ PIECE = 1 << 20  # bytes of a line that are looked at together
 
 def diff_pieces(git: Git, pre_ref: str, tree: str) -> Iterator[str]:
     """The unified diff, however large, in constant memory: lines with their newline; of a longer line than `PIECE` its pieces."""
-    if not tree:
-        return
-    args = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", pre_ref, tree)
+    if tree:
+        yield from _pieces(git, "diff", *_PLAIN, pre_ref, tree)
+
+
+def history_pieces(git: Git, pre_ref: str, post_ref: str | None) -> Iterator[str]:
+    """The same for each of the agent's own commits; what one adds and a later one removes stays in a history that is kept."""
+    if post_ref is not None:
+        yield from _pieces(git, "log", "-p", "-m", "--format=", *_PLAIN, f"{pre_ref}..{post_ref}")
+
+
+def messages_since(git: Git, pre_ref: str, post_ref: str | None) -> str:
+    """What the agent's own commits say, whole."""
+    done = git.run("log", "--format=%B", f"{pre_ref}..{post_ref}", check=False) if post_ref is not None else None
+    return done.out.decode("utf-8", "replace") if done is not None else ""
+
+
+_PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
+
+
+def _pieces(git: Git, *args: str) -> Iterator[str]:
     running = git.start(*args)  # GitPython ends the process when this object is dropped
     process = running.proc
     try:

@@ -33,7 +33,15 @@ from evolver.worktree import snapshot as snapshots
 from evolver.worktree import verify as verifying
 from evolver.worktree.accept import Accepting, AcceptRefused
 from evolver.worktree.aside import Aside
-from evolver.worktree.attempt import commits_since, describe, diff_pieces, head_and_stash, stat_of
+from evolver.worktree.attempt import (
+    commits_since,
+    describe,
+    diff_pieces,
+    head_and_stash,
+    history_pieces,
+    messages_since,
+    stat_of,
+)
 from evolver.worktree.baseline import take
 from evolver.worktree.control import Guard, Guarded
 from evolver.worktree.copies import base_of
@@ -193,6 +201,11 @@ class Workspace:
     def diff(self, baseline: Baseline, attempt: Attempt) -> Iterator[str]:
         """Unified diff of the committable part, a line at a time; a line of megabytes comes in pieces."""
         return diff_pieces(self._bare_git(), baseline.pre_ref, attempt.tree)
+
+    def history(self, baseline: Baseline, attempt: Attempt) -> tuple[str, Iterator[str]]:
+        """What the agent's own commits say, and the diff of each."""
+        git = self._bare_git()
+        return messages_since(git, baseline.pre_ref, attempt.post_ref), history_pieces(git, baseline.pre_ref, attempt.post_ref)
 
     # ------------------------------------------------------------ rejected
 
