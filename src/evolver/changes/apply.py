@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from evolver.changes.before import Before
 from evolver.changes.check import Keep
 from evolver.changes.commands import COMMAND_TIMEOUT_MS, NO_GIT, Commands
 from evolver.changes.commits import CommitReverts
@@ -44,6 +45,7 @@ class Undo:
     timeout_ms: int = COMMAND_TIMEOUT_MS
     # Does somebody else put this path back (a loop's restore)? Then it is none of ours.
     covered: Callable[[RelativePath], bool] = lambda path: False
+    before: Before | None = None  # None: nobody knows when the log's phase began
     kept: dict[str, Kept] = field(default_factory=dict)  # good backups, by the entry's field
     _before: set[tuple[bytes, ...]] = field(default_factory=set)  # what was there before commits were reverted
     _keep: Keep = field(init=False)
@@ -90,6 +92,7 @@ class Undo:
             report=self.report,
             reverts=self.reverts,
             covered=self.covered,
+            before=self.before,
             timeout_ms=self.timeout_ms,
         )
         steps = (commands.unstage, self._revert_commits, self._restore, self._delete, commands.revert, self._clean)
@@ -126,6 +129,9 @@ class Undo:
             if kept is None:
                 continue
             try:
+                if self._untouched(item.path):
+                    self.report.warn("files", f"Not restored: {item.path.shown} (nothing has changed it since the attempt began)")
+                    continue
                 self.root.write(item.path, self.vault.chunks(kept), item.mode, fallback=kept.mode, scratch=_TOP, sync=False)
             except OSError as error:
                 self.report.error("files", f"Failed to restore {item.path.shown}: {error.strerror}")
@@ -133,6 +139,11 @@ class Undo:
                 lines.append(f"Restored {item.path.shown} from {item.backup.shown}")
         for line in reversed(lines):
             self.report.did("files", line)
+
+    def _untouched(self, path: RelativePath) -> bool:
+        """Where a loop knows, a backup of an agent's making is not written over what the agent left alone."""
+        status = self.root.status(path) if self.before is not None else None
+        return status is not None and self.before is not None and self.before.had(self.root, path, status)
 
     def _delete(self) -> None:
         """Deepest first, so that a folder's own entries are not missing when their turn comes."""
@@ -150,7 +161,7 @@ class Undo:
                         done[path.names] = f"Deleted {path.shown}"
                     else:
                         self.report.warn("created", f"File not found (already deleted?): {path.shown}")
-                elif problem := self._reason_to_keep(path, edited):
+                elif problem := self._reason_to_keep(path, status, edited):
                     self.report.warn("created", f"Not deleted: {path.shown} ({problem})")
                 else:
                     self._remove(path, status, tree=True)
@@ -170,7 +181,7 @@ class Undo:
             return None
         return frozenset(name[:at] for name in edited for at in (*_slashes(name), len(name)))
 
-    def _reason_to_keep(self, path: RelativePath, edited: frozenset[bytes] | None) -> str:
+    def _reason_to_keep(self, path: RelativePath, status: os.stat_result, edited: frozenset[bytes] | None) -> str:
         """A log can call anything "created". What it restores, what it needs, and work that no commit has are never deleted."""
         if self._keep.covers(path):
             return "it is, or holds, the log, a backup or a restored file"
@@ -178,6 +189,8 @@ class Undo:
             return "git could not say whether it has uncommitted edits"
         if self.repository is not None and self.repository.full(path) in edited:
             return "git tracks it and it has uncommitted edits"
+        if self.before is not None and self.before.had(self.root, path, status):
+            return "it was there before the attempt"
         return ""
 
     def _remove(self, path: RelativePath, status: os.stat_result, *, tree: bool) -> None:
@@ -204,7 +217,7 @@ class Undo:
                     if path.names in self._before:
                         self.report.did("artifacts", f"Removed {what} {path.shown}")
                     continue
-                if problem := self._reason_to_keep(path, edited):
+                if problem := self._reason_to_keep(path, status, edited):
                     if named:
                         self.report.warn("artifacts", f"Not removed: {path.shown} ({problem})")
                     continue
