@@ -209,6 +209,11 @@ def check(definition: LoopDefinition, source: str) -> None:
         raise wrong("loop.scope", f"expected a folder inside the worktree, got {definition.loop.scope!r}")
 
 
+    log = definition.rollback.changes_log
+    if log is not None and (Path(log).is_absolute() or not Path(log).name or {"..", ".git"} & {p.casefold() for p in Path(log).parts}):
+        raise wrong("rollback.changes_log", f"expected a file inside the worktree, got {log!r}")
+
+
 def digest(definition: LoopDefinition) -> str:
     """SHA-256 of the definition as used, whatever file or flag each value came from."""
     return hashlib.sha256(msgspec.json.encode(definition, enc_hook=_encode, order="sorted")).hexdigest()
