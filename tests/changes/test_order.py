@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from evolver.changes.rollback import rollback_changes
 
 from .conftest import Place, snapshot
@@ -268,6 +270,16 @@ def test_a_tracked_file_with_uncommitted_edits_is_never_deleted(repo: Place) -> 
     assert repo.read("src/app.ts") == "a person's work\n"
     assert repo.read("src/utils.ts") == "export {}\n"
     assert report["actions_taken"] == ["Deleted src/new.ts"]
+
+
+@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
+def test_edits_that_git_is_told_not_to_see_are_never_deleted_either(repo: Place, flag: str) -> None:
+    repo.git("update-index", f"--{flag}", "src/app.ts")
+    repo.write("src/app.ts", "a person's own\n")
+    report = repo.rollback(repo.log(files_created=["src/app.ts", "src"], artifacts=["src/app.ts"]))
+    assert repo.read("src/app.ts") == "a person's own\n"
+    assert "Not deleted: src/app.ts (git tracks it and it has uncommitted edits)" in report["warnings"]
+    assert report["actions_taken"] == []
 
 
 def test_tracked_build_output_is_left_to_a_person(repo: Place) -> None:

@@ -11,6 +11,7 @@ from evolver.changes.paths import RelativePath, shown
 from evolver.errors import GitError, PreflightError
 from evolver.git import Done, Git
 from evolver.layout import Layout, locate
+from evolver.worktree.hidden import hidden_edits
 
 # What git leaves in its folder while a person is in the middle of something: `revert --abort` would end *that*.
 _IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
@@ -75,12 +76,15 @@ class Repository:
         return ""
 
     def edited(self) -> frozenset[bytes] | None:
-        """Paths HEAD knows whose content or type in the worktree is another: they hold work that no commit has. None: git
-        cannot tell."""
+        """Paths HEAD knows whose content or type in the worktree is another, also where git is told not to look: they hold
+        work that no commit has. None: git cannot tell."""
         if not self.git.run("rev-parse", "-q", "--verify", "HEAD", check=False).ok:
             return frozenset()
         done = self.git.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=MT", "HEAD", check=False)
-        return frozenset(done.fields()) if done.ok else None
+        try:
+            return frozenset(done.fields()) | hidden_edits(self.git) if done.ok else None
+        except (GitError, OSError):
+            return None
 
     def tracks(self, path: RelativePath) -> bool:
         """Does the index hold this path, or anything below it? When git cannot tell, yes: it is not ours to delete then."""
