@@ -8,7 +8,6 @@ earlier bytes. The report is in the document's order all the same.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from evolver.changes.commands import COMMAND_TIMEOUT_MS, NO_GIT, Commands
 from evolver.changes.commits import CommitReverts
 from evolver.changes.files import Root
 from evolver.changes.gitwork import Repository
+from evolver.changes.leftovers import leftovers
 from evolver.changes.model import BACKUPS, ChangesLog, Entry
 from evolver.changes.paths import RelativePath, relative
 from evolver.changes.report import Builder
@@ -27,7 +27,6 @@ from evolver.changes.vault import Kept, Vault
 from evolver.crash import crash_point
 
 _TOP = relative(BACKUPS)
-_PLAIN_PHASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
 @dataclass
@@ -206,7 +205,7 @@ class Undo:
     def _clean(self) -> None:
         seen: set[tuple[bytes, ...]] = set()
         edited = self._edited()
-        for entry, what, named in self._leftovers():
+        for entry, what, named in leftovers(self.log, self.repository, self.covered):
             path = entry.path
             if path.names in seen:
                 continue
@@ -225,15 +224,6 @@ class Undo:
                 self.report.did("artifacts", f"Removed {what} {path.shown}")
             except OSError as error:
                 self.report.error("artifacts", f"Failed to remove {what} {path.shown}: {error.strerror}")
-
-    def _leftovers(self) -> Iterator[tuple[Entry, str, bool]]:
-        yield from ((entry, "artifact", True) for entry in self.log.artifacts)
-        yield from ((entry, "plan file", True) for entry in self.log.plan_files)
-        # The document removes `.{workflow}-plan.json` unasked. Only where the phase is a plain name: it is an agent's text.
-        if _PLAIN_PHASE.fullmatch(self.log.phase):
-            path = relative(f".{self.log.phase}-plan.json")
-            if not self.covered(path) and not (self.repository is not None and self.repository.tracks(path)):
-                yield Entry(path, "phase"), "plan file", False
 
     # ------------------------------------------------------------ afterwards
 

@@ -141,6 +141,9 @@ def open_log(log_path: Path, root: Path | None, *, phase: str | None, strict: bo
             if any(is_git_name(os.fsencode(part)) for part in base.parts) or _is_bare(base):
                 yield Refused((f"Refused root: is a git folder, or inside one: {shown(str(base))!r}",))
                 return
+            if root is not None and not base.is_dir():
+                yield Refused((f"Root {shown(str(root))} is no folder",))
+                return
             repository = Repository.find(base) if base.is_dir() else None
             forbidden = (repository.layout.git_dir, repository.layout.common_dir) if repository is not None else ()
             no_git = NO_GIT if repository is None else repository.problem()
