@@ -204,6 +204,14 @@ def test_what_was_there_before_is_not_recorded_as_created(work: Place) -> None:
     recorder.created("new.txt")
 
 
+def test_a_command_given_as_one_line_is_that_line(work: Place) -> None:
+    assert work.evolver("changes", "record", "start", "--phase", "p").code == 0
+    for words in (("pnpm install",), ("--", "git", "add", "a b"), ("yarn",)):
+        assert work.evolver("changes", "record", "command", *words).code == 0
+    commands = json.loads(work.read(".p-changes.json"))["commands_executed"]
+    assert commands == ["pnpm install", "git add 'a b'", "yarn"]
+
+
 def test_a_folder_with_older_files_is_not_recorded_as_created(work: Place) -> None:
     """Its own change time moves with every file put into it; what is in it tells."""
     work.sh("mkdir -p data/deep && echo precious >data/deep/p && echo data/ >>.git/info/exclude && sleep 2.2")
