@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -33,8 +35,10 @@ run = "echo more >>src/a.py; echo x >made; exit 1"
 
 
 @pytest.fixture
-def repo(tmp_path_factory: pytest.TempPathFactory) -> Repo:
-    return Repo.make(tmp_path_factory.mktemp("r") / "r")  # short: a path has its limit, too
+def repo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repo]:
+    folder = tmp_path_factory.mktemp("r")  # short: a path has its limit, too
+    yield Repo.make(folder / "r")
+    subprocess.run(["rm", "-rf", folder], check=True)  # pytest itself cannot
 
 
 @pytest.mark.parametrize("mode", ["hard", "stash"])
