@@ -20,10 +20,12 @@ from evolver.layout import Layout
 from evolver.outside import temporary_base
 from evolver.worktree import copies
 from evolver.worktree.anchor import Anchor
+from evolver.worktree.hidden import hidden_edits
 from evolver.worktree.kept import KeptAttempt, drop, listed, prune
 from evolver.worktree.manifest import entry_of, split
 from evolver.worktree.objects import Staged, TemporaryIndex, commit_tree, empty_tree, hash_files
 from evolver.worktree.remove import remove
+from evolver.worktree.room import blockers
 
 HINT = "`evolver attempts list` shows them. Give RUN_ID/N, N (of the newest run), `last`, or a commit id."
 REPLACED = "refs/evolver/replaced/"
@@ -100,9 +102,17 @@ def apply(layout: Layout, git: Git, attempt: KeptAttempt) -> Applied:
     tracked = _changes(git, attempt.pre_ref, attempt.commit)
     untracked = _untracked_tree(git, attempt)
     loose = _changes(git, empty_tree(git), untracked) if untracked else {}
+    _refuse_hidden(git, {*tracked, *loose, *attempt.removed})
+    written = [p for p, s in (*tracked.items(), *loose.items()) if s.mode]
+    standing = blockers(layout.root, written, attempt.folders, {p for p, s in tracked.items() if not s.mode})
+    for path in standing:
+        if _tracked(git, path):
+            raise UsageError(f"the file {path!r} stands where the attempt has a folder", "HEAD has it; apply where the attempt began.")
     with tempfile.TemporaryDirectory(prefix="evolver-apply-", dir=temporary_base(layout)) as scratch, Anchor(layout.root) as anchor:
         in_the_way = [p for p, s in tracked.items() if s.mode and not _tracked(git, p)] + list(loose)
-        saved = _save(git, anchor, Path(scratch), [*in_the_way, *attempt.removed])
+        saved = _save(git, anchor, Path(scratch), [*in_the_way, *standing, *attempt.removed])
+        for path in standing:
+            _unlink(anchor, path, folders=False)
         if exact:
             _write(git, anchor, Path(scratch), attempt.commit, tracked)
             _stage(git, _changes(git, attempt.pre_ref, f"{attempt.commit}^2"))
@@ -111,10 +121,22 @@ def apply(layout: Layout, git: Git, attempt: KeptAttempt) -> Applied:
         if untracked:
             _write(git, anchor, Path(scratch), untracked, loose)
         for path in attempt.removed:
-            _unlink(anchor, path)
+            status = anchor.lstat(path)
+            if status is not None and not stat.S_ISDIR(status.st_mode):  # a folder is not what the attempt removed
+                _unlink(anchor, path)
     for folder in attempt.folders:
         (layout.root / folder).mkdir(parents=True, exist_ok=True)
     return Applied(tuple(sorted({*tracked, *loose})), saved.paths, saved.ref, not exact)
+
+
+def _refuse_hidden(git: Git, touched: set[str]) -> None:
+    """`git status` does not know of them, and nothing would keep them."""
+    hidden = sorted(touched & {os.fsdecode(path) for path in hidden_edits(git)})
+    if hidden:
+        raise PreflightError(
+            f"there are uncommitted changes that git is told not to see: {hidden[0]!r}",
+            "`git update-index --no-assume-unchanged` or `--no-skip-worktree` shows them to git; then commit or stash them.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

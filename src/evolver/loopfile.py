@@ -212,6 +212,9 @@ def check(definition: LoopDefinition, source: str) -> None:
             raise wrong(key, f"expected a path, got {path!r}")
     if Path(definition.loop.scope).is_absolute() or ".." in Path(definition.loop.scope).parts:
         raise wrong("loop.scope", f"expected a folder inside the worktree, got {definition.loop.scope!r}")
+    log = definition.rollback.changes_log
+    if log is not None and (Path(log).is_absolute() or not Path(log).name or {"..", ".git"} & {p.casefold() for p in Path(log).parts}):
+        raise wrong("rollback.changes_log", f"expected a file inside the worktree, got {log!r}")
 
 
 def _check_times_and_variables(definition: LoopDefinition, wrong: Callable[[str, str], UsageError]) -> None:

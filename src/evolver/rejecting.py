@@ -19,7 +19,15 @@ from evolver.crash import crash_point
 from evolver.definition import RollbackSection
 from evolver.effects.outcome import Compensation
 from evolver.errors import EvolverError, ExitStatus, NotRestoredError
-from evolver.events.types import Emitter, RollbackFailed, RollbackFinished, RollbackSkipped, RollbackStarted, RunHeld
+from evolver.events.types import (
+    ChangesRolledBack,
+    Emitter,
+    RollbackFailed,
+    RollbackFinished,
+    RollbackSkipped,
+    RollbackStarted,
+    RunHeld,
+)
 from evolver.keeping import sha256_text
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase, next_phase
@@ -188,8 +196,11 @@ class Rejection:
         except (EvolverError, OSError) as error:
             self.problem = str(error)
             return state.but(restored=False, retried=retried)
-        if self._changes is not None and not retried:
+        if self._changes is not None and self.changes_log is not None and not retried:
             self._report = self._changes.execute().to_event()
+            # At once: no event but `rollback.finished` has a report, and it may not come to that.
+            told = ChangesRolledBack(log=text_path(self.changes_log.name), report=self._report)
+            self.events.emit(told, iteration=self.number)
             # Its commands are foreign programs: what restore saw last proves nothing any more.
             self.workspace.guard_control(self.baseline)
         crash_point("iteration.restored")

@@ -40,6 +40,8 @@ def revert(repository: Repository, iteration: Accepted) -> RevertResult:
     `UsageError` when no commit of it is in HEAD's history, `GitError`."""
     _preflight(repository)
     commit = find_commit(repository, iteration)
+    if reason := repository.cut_off(commit):
+        return RevertResult(commit, reason=reason)
     earlier = with_trailer(repository, TRAILER, iteration.iteration_id)
     git = repository.git
     before = git.text("rev-parse", "HEAD")

@@ -63,6 +63,17 @@ def test_dry_run_changes_nothing_and_needs_no_terminal(repo: Place) -> None:
     assert snapshot(repo.root, skip=()) == before and repo.git("rev-parse", "HEAD") == head
 
 
+def test_dry_run_names_the_plan_file_that_goes_unasked(plain: Place) -> None:
+    plain.write(".bug-fixing-plan.json", "{}")
+    assert "would remove .bug-fixing-plan.json\n" in plain.evolver("changes", "rollback", plain.log(), "--dry-run").err
+    (plain.root / ".bug-fixing-plan.json").unlink()
+    assert "plan.json" not in plain.evolver("changes", "rollback", plain.log(), "--dry-run").err
+
+
+def test_a_root_that_is_no_folder_is_said(plain: Place) -> None:
+    assert plain.rollback(plain.log(), "--root", "nowhere")["errors"] == ["Root nowhere is no folder"]
+
+
 def test_dry_run_of_a_refused_log_is_not_successful(plain: Place) -> None:
     done = plain.evolver("changes", "rollback", plain.log(files_created=["/x"]), "--dry-run", "--json")
     assert done.code == 1 and done.report["errors"]

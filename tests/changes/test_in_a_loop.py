@@ -210,3 +210,75 @@ def test_backups_survive_a_kill_between_the_restore_and_the_rest(repo: Repo, tmp
     assert not (repo.root / ".rollback").exists() and (repo.root / "big/1").read_text() == "agent\n"
     assert repo.evolver("resume").code == 0
     assert (repo.root / "big/1").read_text() == "1\n"
+
+
+LIAR = """
+mkdir -p .rollback && echo evil >.rollback/2
+echo x >>src/a.py; echo new >big/new; mkdir big/made && echo new >big/made/f; echo agent >big/3
+cat >.bug-changes.json <<'LOG'
+{"phase": "bug-fixing", "timestamp": "2025-10-18T14:30:00Z",
+ "files_modified": [{"path": "big/2", "backup": ".rollback/2"}],
+ "files_created": ["CREATED", "big/new", "big/made"],
+ "commands_executed": [], "git_commits": [], "artifacts": ["big/1"]}
+LOG
+"""
+
+
+@pytest.mark.parametrize("created", ["big", "big/sub", "big/sub/old"])
+def test_what_was_there_before_the_attempt_is_not_deleted_nor_written_over_whatever_the_log_says(repo: Repo, created: str) -> None:
+    """`big/` is the user's, and nothing but the log could bring it back: so a log that calls it created is not believed."""
+    repo.sh("mkdir big/sub && echo old >big/sub/old && sleep 0.1")
+    loop(repo, LIAR.replace("CREATED", created), extra="ignored_files = 2")
+    before = snapshot(repo.root / "big")
+    assert repo.evolver("run", "--max-iters", "1").code == 1
+    report = finished(repo)["changes_report"]
+    after = snapshot(repo.root / "big")
+    assert after.pop("3") != before.pop("3")  # the log does not name it
+    assert after == before
+    assert report["actions_taken"] == ["Deleted big/new", "Deleted big/made"]
+    held = "it is, or holds, the log, a backup or a restored file" if created == "big" else "it was there before the attempt"
+    assert report["warnings"] == [
+        "Not restored: big/2 (nothing has changed it since the attempt began)",
+        f"Not deleted: {created} ({held})",
+        "Not removed: big/1 (it was there before the attempt)",
+    ]
+
+
+def test_a_build_output_that_was_there_before_the_attempt_is_left_to_a_person(repo: Repo) -> None:
+    repo.sh("mkdir dist && for n in 1 2 3; do echo $n >dist/$n; done && echo dist/ >>.gitignore && sleep 0.1")
+    log = '{"phase": "p", "timestamp": "2025-10-18", "files_modified": [], "files_created": [], "git_commits": [], '
+    log += '"commands_executed": ["pnpm build"]}'
+    loop(repo, f"echo x >>src/a.py; echo built >dist/out; printf '%s' '{log}' >.bug-changes.json", extra="ignored_files = 2")
+    assert repo.evolver("run", "--max-iters", "1").code == 1
+    report = finished(repo)["changes_report"]
+    assert (repo.root / "dist/1").read_text() == "1\n"
+    told = "Cannot auto-revert: pnpm build (dist/ was there before the attempt; manual intervention required)"
+    assert report["warnings"] == [told]
+
+
+def test_what_a_log_undid_is_in_the_stream_also_when_nothing_committable_changed(repo: Repo, tmp_path: Path) -> None:
+    """No attempt is rejected then, so there is no `rollback.finished`; but commands ran and a file got its bytes back."""
+    loop(repo, AGENT.replace("echo agent >>src/a.py; echo t >.tmp-artifact; ", ""), extra="ignored_files = 2")
+    assert repo.evolver("run", "--max-iters", "1").code == 1
+    assert len(repo.events("iteration.no_change")) == 1 and repo.events("rollback.finished") == []
+    (event,) = repo.events("changes.rolled_back")
+    assert event["data"]["log"] == ".bug-changes.json" and event["iteration"] == 1
+    assert "Re-ran npm install to restore dependencies" in event["data"]["report"]["actions_taken"]
+    assert (repo.root / "big/1").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("how", ["held", "dead"])
+def test_no_rollback_by_hand_runs_git_under_what_an_attempt_planted(repo: Repo, tmp_path: Path, how: str) -> None:
+    """A held or dead run leaves the attempt's git settings in place, and git would run the filter they name."""
+    plant = f"git config filter.evil.clean 'touch {tmp_path}/planted; cat'; echo '*.py filter=evil' >.gitattributes; echo x >>src/a.py\n"
+    loop(repo, plant + AGENT)
+    env = {"EVOLVER_CRASH_AT": "iteration.codegen_done"} if how == "dead" else {}
+    assert repo.evolver("run", "--max-iters", "1", "--rollback", "none", env=env).code == (-9 if how == "dead" else 3)
+    (tmp_path / "planted").unlink(missing_ok=True)
+    before = snapshot(repo.root)
+    for words in (("--yes",), ("--dry-run",)):
+        done = repo.evolver("changes", "rollback", ".bug-changes.json", *words)
+        assert done.code == 3 and "evolver resume" in done.text, done.text
+    assert repo.evolver("changes", "commands").code == 0
+    assert not (tmp_path / "planted").exists()
+    assert snapshot(repo.root) == before

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from evolver.changes.rollback import rollback_changes
 
 from .conftest import Place, snapshot
@@ -109,6 +113,48 @@ def test_only_a_bare_git_add_unstages_all(repo: Place) -> None:
         report = rollback_changes(repo.root / repo.log(commands_executed=[command]), confirm=None)
         assert report.warnings == (f"Cannot auto-revert: {command} (manual intervention required)",)
         assert repo.git("diff", "--cached", "--name-only") == before != ""
+
+
+@pytest.mark.parametrize("spec", [":/", ":", "'*.ts'", "':(glob)**'", "':!x'", "'[n]ew.ts'", "src/n\\\\ew.ts"])
+def test_git_add_of_a_pathspec_that_is_no_plain_name_needs_a_person(repo: Place, spec: str) -> None:
+    """git would take it for more than a name, so nobody knows what it added: "unstaged" would be untrue."""
+    repo.write("new.ts", "agent\n")
+    repo.git("add", "new.ts")
+    report = repo.rollback(repo.log(commands_executed=[f"git add {spec}"]))
+    assert report["commands_reverted"] == 0 and report["warnings"][0].startswith("Cannot auto-revert: git add ")
+    assert repo.git("diff", "--cached", "--name-only") == "new.ts"
+
+
+def test_git_add_before_the_first_commit(plain: Place) -> None:
+    plain.git("init", "-q")
+    plain.write("new", "agent\n")
+    plain.write("mine", "mine\n")
+    plain.git("add", "new", "mine")
+    plain.write("new", "agent again\n")
+    report = plain.rollback(plain.log(commands_executed=["git add new"], files_created=["new"]))
+    assert report["actions_taken"] == ["Deleted new", "Unstaged new"] and report["errors"] == []
+    assert plain.git("ls-files") == "mine"
+
+
+def test_the_last_commit_of_a_shallow_clone_is_not_reverted(repo: Place, tmp_path: Path) -> None:
+    """git knows no parent of it, so a revert would delete every file."""
+    repo.write("src/app.ts", "let bug = 2\n")
+    sha = repo.commit("Fix")
+    repo.git("clone", "-q", "--depth", "1", f"file://{repo.root}", str(tmp_path / "shallow"))
+    shallow = Place(tmp_path / "shallow")
+    report = shallow.rollback(shallow.log(git_commits=[sha]))
+    assert report["success"] is False and "a shallow clone" in report["errors"][0]
+    assert shallow.git("rev-parse", "HEAD") == sha and shallow.git("status", "--porcelain") == ""
+
+
+def test_an_amended_commit_needs_a_person(repo: Place) -> None:
+    repo.write("src/app.ts", "let bug = 2\n")
+    repo.commit("A person's")
+    repo.git("commit", "-q", "--amend", "-m", "Both")
+    report = repo.rollback(
+        repo.log(commands_executed=["git commit --amend -m Both"], git_commits=[repo.git("rev-parse", "HEAD")])
+    )
+    assert report["warnings"] == ["Cannot auto-revert: git commit --amend -m Both (manual intervention required)"]
 
 
 def test_git_add_of_what_is_not_staged_any_more_is_no_error(repo: Place) -> None:
@@ -268,6 +314,16 @@ def test_a_tracked_file_with_uncommitted_edits_is_never_deleted(repo: Place) -> 
     assert repo.read("src/app.ts") == "a person's work\n"
     assert repo.read("src/utils.ts") == "export {}\n"
     assert report["actions_taken"] == ["Deleted src/new.ts"]
+
+
+@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
+def test_edits_that_git_is_told_not_to_see_are_never_deleted_either(repo: Place, flag: str) -> None:
+    repo.git("update-index", f"--{flag}", "src/app.ts")
+    repo.write("src/app.ts", "a person's own\n")
+    report = repo.rollback(repo.log(files_created=["src/app.ts", "src"], artifacts=["src/app.ts"]))
+    assert repo.read("src/app.ts") == "a person's own\n"
+    assert "Not deleted: src/app.ts (git tracks it and it has uncommitted edits)" in report["warnings"]
+    assert report["actions_taken"] == []
 
 
 def test_tracked_build_output_is_left_to_a_person(repo: Place) -> None:

@@ -204,6 +204,28 @@ def test_what_was_there_before_is_not_recorded_as_created(work: Place) -> None:
     recorder.created("new.txt")
 
 
+def test_a_command_given_as_one_line_is_that_line(work: Place) -> None:
+    assert work.evolver("changes", "record", "start", "--phase", "p").code == 0
+    for words in (("pnpm install",), ("--", "git", "add", "a b"), ("yarn",)):
+        assert work.evolver("changes", "record", "command", *words).code == 0
+    commands = json.loads(work.read(".p-changes.json"))["commands_executed"]
+    assert commands == ["pnpm install", "git add 'a b'", "yarn"]
+
+
+def test_a_folder_with_older_files_is_not_recorded_as_created(work: Place) -> None:
+    """Its own change time moves with every file put into it; what is in it tells."""
+    work.sh("mkdir -p data/deep && echo precious >data/deep/p && echo data/ >>.git/info/exclude && sleep 2.2")
+    assert work.evolver("changes", "record", "start", "--phase", "p").code == 0
+    work.write("data/new", "new")
+    done = work.evolver("changes", "record", "created", "data")
+    assert done.code == 2 and "data was there before" in done.err
+    assert work.evolver("changes", "record", "created", "data/new").code == 0
+    work.sh("mkdir -p fresh/deep && echo x >fresh/deep/x")
+    assert work.evolver("changes", "record", "created", "fresh").code == 0
+    assert work.rollback(".p-changes.json")["files_deleted"] == 2
+    assert work.read("data/deep/p") == "precious\n"
+
+
 def test_what_cannot_be_recorded_is_said_and_changes_nothing(work: Place) -> None:
     (work.root / "link").symlink_to("src/app.ts")
     os.link(work.root / "untracked.txt", work.root / "twin")

@@ -163,6 +163,17 @@ def test_rebased_commits_are_found_by_their_trailer(repo: Repo) -> None:
     assert repo.events("iteration.reverted")[0]["data"]["commit"] != accepted(repo, 2)["commit"]
 
 
+def test_the_last_commit_of_a_shallow_clone_is_not_reverted(repo: Repo, tmp_path: Path) -> None:
+    """git knows no parent of it, so a revert would delete every file."""
+    wanted = accepted(repo, 3)["iteration_id"]
+    shallow = Repo(tmp_path / "shallow", env=repo.env)
+    repo.sh(f"git clone -q --depth 1 file://$PWD {shallow.root}")
+    head = shallow.sh("git rev-parse HEAD")
+    done = shallow.evolver("revert", wanted)
+    assert done.code == 1 and "a shallow clone" in done.text
+    assert shallow.sh("git rev-parse HEAD") == head and shallow.sh("git status --porcelain") == ""
+
+
 def test_the_stream_may_be_lost_when_the_full_id_is_known(repo: Repo) -> None:
     wanted = accepted(repo, 2)["iteration_id"]
     repo.sh('rm -rf .git/evolver "$XDG_STATE_HOME"')

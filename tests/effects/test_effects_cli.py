@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -150,6 +151,16 @@ def test_an_agent_cannot_approve(loop: Loop) -> None:
     loop.write(loop.effect("one"))
     done = loop.repo.evolver("effects", "approve", env={"EVOLVER_RUN_ID": "x"})
     assert done.code == 3 and loop.repo.events("effect.approved") == []
+
+
+def test_an_agent_that_forgets_it_is_one_cannot_approve_either(loop: Loop) -> None:
+    """EVOLVER_RUN_ID can be unset; the lock of the run that waits for the agent cannot be had."""
+    loop.write(loop.effect("one"))
+    agent = f"env -u EVOLVER_RUN_ID {sys.executable} -m evolver effects approve default >said 2>&1; echo $? >>said"
+    assert loop.repo.evolver("run", "--codegen", agent, "--validate", "true", "--max-iters", "1").code == 0
+    assert (loop.repo.root / "said").read_text().splitlines()[-1] == "6"
+    assert loop.repo.events("effect.approved") == []
+    assert loop.repo.evolver("effects", "approve").code == 0
 
 
 def test_approve_names_an_effect_that_is_not_there(loop: Loop) -> None:

@@ -8,16 +8,17 @@ earlier bytes. The report is in the document's order all the same.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from evolver.changes.before import Before
 from evolver.changes.check import Keep
 from evolver.changes.commands import COMMAND_TIMEOUT_MS, NO_GIT, Commands
 from evolver.changes.commits import CommitReverts
 from evolver.changes.files import Root
 from evolver.changes.gitwork import Repository
+from evolver.changes.leftovers import leftovers
 from evolver.changes.model import BACKUPS, ChangesLog, Entry
 from evolver.changes.paths import RelativePath, relative
 from evolver.changes.report import Builder
@@ -26,7 +27,6 @@ from evolver.changes.vault import Kept, Vault
 from evolver.crash import crash_point
 
 _TOP = relative(BACKUPS)
-_PLAIN_PHASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
 @dataclass
@@ -44,6 +44,7 @@ class Undo:
     timeout_ms: int = COMMAND_TIMEOUT_MS
     # Does somebody else put this path back (a loop's restore)? Then it is none of ours.
     covered: Callable[[RelativePath], bool] = lambda path: False
+    before: Before | None = None  # None: nobody knows when the log's phase began
     kept: dict[str, Kept] = field(default_factory=dict)  # good backups, by the entry's field
     _before: set[tuple[bytes, ...]] = field(default_factory=set)  # what was there before commits were reverted
     _keep: Keep = field(init=False)
@@ -90,6 +91,7 @@ class Undo:
             report=self.report,
             reverts=self.reverts,
             covered=self.covered,
+            before=self.before,
             timeout_ms=self.timeout_ms,
         )
         steps = (commands.unstage, self._revert_commits, self._restore, self._delete, commands.revert, self._clean)
@@ -126,6 +128,9 @@ class Undo:
             if kept is None:
                 continue
             try:
+                if self._untouched(item.path):
+                    self.report.warn("files", f"Not restored: {item.path.shown} (nothing has changed it since the attempt began)")
+                    continue
                 self.root.write(item.path, self.vault.chunks(kept), item.mode, fallback=kept.mode, scratch=_TOP, sync=False)
             except OSError as error:
                 self.report.error("files", f"Failed to restore {item.path.shown}: {error.strerror}")
@@ -133,6 +138,11 @@ class Undo:
                 lines.append(f"Restored {item.path.shown} from {item.backup.shown}")
         for line in reversed(lines):
             self.report.did("files", line)
+
+    def _untouched(self, path: RelativePath) -> bool:
+        """Where a loop knows, a backup of an agent's making is not written over what the agent left alone."""
+        status = self.root.status(path) if self.before is not None else None
+        return status is not None and self.before is not None and self.before.had(self.root, path, status)
 
     def _delete(self) -> None:
         """Deepest first, so that a folder's own entries are not missing when their turn comes."""
@@ -150,7 +160,7 @@ class Undo:
                         done[path.names] = f"Deleted {path.shown}"
                     else:
                         self.report.warn("created", f"File not found (already deleted?): {path.shown}")
-                elif problem := self._reason_to_keep(path, edited):
+                elif problem := self._reason_to_keep(path, status, edited):
                     self.report.warn("created", f"Not deleted: {path.shown} ({problem})")
                 else:
                     self._remove(path, status, tree=True)
@@ -170,7 +180,7 @@ class Undo:
             return None
         return frozenset(name[:at] for name in edited for at in (*_slashes(name), len(name)))
 
-    def _reason_to_keep(self, path: RelativePath, edited: frozenset[bytes] | None) -> str:
+    def _reason_to_keep(self, path: RelativePath, status: os.stat_result, edited: frozenset[bytes] | None) -> str:
         """A log can call anything "created". What it restores, what it needs, and work that no commit has are never deleted."""
         if self._keep.covers(path):
             return "it is, or holds, the log, a backup or a restored file"
@@ -178,6 +188,8 @@ class Undo:
             return "git could not say whether it has uncommitted edits"
         if self.repository is not None and self.repository.full(path) in edited:
             return "git tracks it and it has uncommitted edits"
+        if self.before is not None and self.before.had(self.root, path, status):
+            return "it was there before the attempt"
         return ""
 
     def _remove(self, path: RelativePath, status: os.stat_result, *, tree: bool) -> None:
@@ -193,7 +205,7 @@ class Undo:
     def _clean(self) -> None:
         seen: set[tuple[bytes, ...]] = set()
         edited = self._edited()
-        for entry, what, named in self._leftovers():
+        for entry, what, named in leftovers(self.log, self.repository, self.covered):
             path = entry.path
             if path.names in seen:
                 continue
@@ -204,7 +216,7 @@ class Undo:
                     if path.names in self._before:
                         self.report.did("artifacts", f"Removed {what} {path.shown}")
                     continue
-                if problem := self._reason_to_keep(path, edited):
+                if problem := self._reason_to_keep(path, status, edited):
                     if named:
                         self.report.warn("artifacts", f"Not removed: {path.shown} ({problem})")
                     continue
@@ -212,15 +224,6 @@ class Undo:
                 self.report.did("artifacts", f"Removed {what} {path.shown}")
             except OSError as error:
                 self.report.error("artifacts", f"Failed to remove {what} {path.shown}: {error.strerror}")
-
-    def _leftovers(self) -> Iterator[tuple[Entry, str, bool]]:
-        yield from ((entry, "artifact", True) for entry in self.log.artifacts)
-        yield from ((entry, "plan file", True) for entry in self.log.plan_files)
-        # The document removes `.{workflow}-plan.json` unasked. Only where the phase is a plain name: it is an agent's text.
-        if _PLAIN_PHASE.fullmatch(self.log.phase):
-            path = relative(f".{self.log.phase}-plan.json")
-            if not self.covered(path) and not (self.repository is not None and self.repository.tracks(path)):
-                yield Entry(path, "phase"), "plan file", False
 
     # ------------------------------------------------------------ afterwards
 

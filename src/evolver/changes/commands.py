@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from evolver.changes.before import Before
 from evolver.changes.check import Keep
 from evolver.changes.files import Root
 from evolver.changes.gitwork import Repository
@@ -34,6 +35,7 @@ class Commands:
     covered: Callable[[RelativePath], bool]
     timeout_ms: int = COMMAND_TIMEOUT_MS
     no_git: str = NO_GIT
+    before: Before | None = None
     _matches: tuple[Match | None, ...] = ()
     _lines: dict[int, str] = field(default_factory=dict)  # by position in the log
 
@@ -98,6 +100,10 @@ class Commands:
             return False
         try:
             status = self.root.status(DIST)
+            if status is not None and self.before is not None and self.before.had(self.root, DIST, status):
+                reason = "dist/ was there before the attempt; manual intervention required"
+                self.report.warn("commands", f"Cannot auto-revert: {shown(command)} ({reason})")
+                return False
             if status is not None and stat.S_ISDIR(status.st_mode):
                 self.root.remove_tree(DIST)
             elif status is not None:

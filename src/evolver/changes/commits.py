@@ -43,6 +43,7 @@ class CommitReverts:
         resolved: dict[str, str] = {}  # full id to the log's spelling
         for text in wanted:
             commit, problem = repository.resolve(text)
+            problem = problem or repository.cut_off(commit)
             if problem:
                 self.report.error("commits", f"Failed to revert commit {text}: {problem}")
             else:

@@ -50,7 +50,8 @@ class Root:
         finally:
             os.close(fd)
 
-    def _enter(self, parent: int, name: bytes) -> int:
+    def enter(self, parent: int, name: bytes) -> int:
+        """A folder, opened in an open one without following links. Raise `OSError`."""
         try:
             fd = os.open(name, DIRECTORY, dir_fd=parent)
         except OSError as error:
@@ -71,7 +72,7 @@ class Root:
                 if create:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(name, 0o777, dir_fd=current)
-                following = self._enter(current, name)
+                following = self.enter(current, name)
                 os.close(current)
                 current = following
             yield current
@@ -165,7 +166,7 @@ class Root:
         with contextlib.ExitStack() as stack:
             if scratch is not None:
                 try:
-                    fd = self._enter(stack.enter_context(self.parent(scratch)), scratch.names[-1])
+                    fd = self.enter(stack.enter_context(self.parent(scratch)), scratch.names[-1])
                 except OSError:
                     yield beside
                     return
@@ -181,12 +182,12 @@ class Root:
             crash_point("changes.write")
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path.names[-1], mode, dir_fd=parent)
-            os.close(self._enter(parent, path.names[-1]))
+            os.close(self.enter(parent, path.names[-1]))
 
     def remove_temporaries(self, folder: RelativePath) -> None:
         """What writes that were killed left in a scratch folder. Only while nobody else writes there."""
         with contextlib.suppress(OSError), self.parent(folder) as parent:
-            fd = self._enter(parent, folder.names[-1])
+            fd = self.enter(parent, folder.names[-1])
             try:
                 for name in os.listdir(fd):
                     if _TEMPORARY.fullmatch(name):
@@ -212,8 +213,8 @@ class Root:
         """Remove a folder and all below it: no link followed, any depth. Raise `OSError`; `UnsafePathError` before anything
         is removed when another filesystem is mounted in it, or a git repository lies in it (commits that are nowhere else)."""
         with self.parent(path) as parent:
-            walk(self._enter, parent, path.names[-1], look, lambda folder, name: None)
-            walk(self._enter, parent, path.names[-1], unlink_files, lambda folder, name: os.rmdir(name, dir_fd=folder))
+            walk(self.enter, parent, path.names[-1], look, lambda folder, name: None)
+            walk(self.enter, parent, path.names[-1], unlink_files, lambda folder, name: os.rmdir(name, dir_fd=folder))
             os.rmdir(path.names[-1], dir_fd=parent)
 
 

@@ -11,6 +11,7 @@ from evolver.changes.paths import RelativePath, shown
 from evolver.errors import GitError, PreflightError
 from evolver.git import Done, Git
 from evolver.layout import Layout, locate
+from evolver.worktree.hidden import hidden_edits
 
 # What git leaves in its folder while a person is in the middle of something: `revert --abort` would end *that*.
 _IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
@@ -56,6 +57,9 @@ class Repository:
     def unstage(self, path: RelativePath | None) -> str:
         """Take a path (None: everything) out of the index again; why not, or the empty string."""
         spec = self.full(path) if path is not None else self.prefix or b"."
+        if not self.git.run("rev-parse", "-q", "--verify", "HEAD", check=False).ok:
+            done = self.git.run("rm", "-r", "-f", "-q", "--cached", "--ignore-unmatch", "--", spec, check=False)  # nothing to restore from
+            return "" if done.ok else last_words(done)
         done = self.git.run("restore", "--staged", "--", spec, check=False)
         # Never added, or committed since: there is nothing to unstage, which is what was wanted.
         return "" if done.ok or b"did not match any file" in done.err else last_words(done)
@@ -75,12 +79,15 @@ class Repository:
         return ""
 
     def edited(self) -> frozenset[bytes] | None:
-        """Paths HEAD knows whose content or type in the worktree is another: they hold work that no commit has. None: git
-        cannot tell."""
+        """Paths HEAD knows whose content or type in the worktree is another, also where git is told not to look: they hold
+        work that no commit has. None: git cannot tell."""
         if not self.git.run("rev-parse", "-q", "--verify", "HEAD", check=False).ok:
             return frozenset()
         done = self.git.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=MT", "HEAD", check=False)
-        return frozenset(done.fields()) if done.ok else None
+        try:
+            return frozenset(done.fields()) | hidden_edits(self.git) if done.ok else None
+        except (GitError, OSError):
+            return None
 
     def tracks(self, path: RelativePath) -> bool:
         """Does the index hold this path, or anything below it? When git cannot tell, yes: it is not ours to delete then."""
@@ -126,6 +133,17 @@ class Repository:
         """Paths a commit changed, against each of its parents."""
         always = ("-r", "-m", "--root", "--no-commit-id", "--no-renames", "--name-only", "-z")
         return set(self.git.run("diff-tree", *always, *flags, commit).fields())
+
+    def cut_off(self, commit: str) -> str:
+        """Why a commit cannot be told from its parent: in a shallow clone the last one counts as the first, and reverting it
+        would delete every file there is. Empty: it can."""
+        try:
+            ends = (self.layout.common_dir / "shallow").read_text(encoding="ascii", errors="replace").split()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        except OSError as error:
+            return f"`shallow` cannot be read: {error.strerror}"
+        return "the commit before it is not here (a shallow clone): `git fetch --unshallow` gets it" if commit in ends else ""
 
     def revert(self, commit: str) -> Reverted:
         """One commit that undoes `commit`, or everything as it was and the reason."""

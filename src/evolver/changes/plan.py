@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from evolver.changes.files import Root
+from evolver.changes.leftovers import leftovers
 from evolver.changes.paths import RelativePath, shown
 from evolver.changes.registry import How, match
 from evolver.changes.reverts import Reverts
@@ -30,8 +31,10 @@ def steps(opened: Opened, reverts: Reverts) -> Iterator[str]:
             yield f"would run {shown(shlex.join(found.revert.argv))} to revert {shown(command)}"
     for commit in reversed(log.commits):
         yield f"would revert commit {commit}"
-    for entry in (*log.artifacts, *log.plan_files):
-        yield f"would remove {entry.path.shown}" + ("" if _exists(root, entry.path) else " (not there)")
+    for entry, _, named in leftovers(log, opened.repository):
+        there = _exists(root, entry.path)
+        if named or there:
+            yield f"would remove {entry.path.shown}" + ("" if there else " (not there)")
 
 
 def _exists(root: Root, path: RelativePath) -> bool:

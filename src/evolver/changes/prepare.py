@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evolver.changes.apply import Undo
+from evolver.changes.before import UNKNOWN, Before
 from evolver.changes.check import check
 from evolver.changes.files import Root
 from evolver.changes.gitwork import Repository
@@ -93,12 +94,14 @@ def prepare(
     *,
     left_out: Sequence[str] = (),
     unchanged_since: str | None = None,
+    began: int = UNKNOWN,
     keep: Keep | None = None,
 ) -> PreparedRollback | None:
     """Read the attempt's log and take its backups. None: the attempt wrote none. Starts no child; changes only `keep`.
 
     `left_out`: folders below `root` that the baseline does not hold, so that the restore leaves them alone. `unchanged_since`:
-    `log_digest` at the baseline; a log that is still the same tells of an earlier iteration. `section`: `[changes]`. `keep`:
+    `log_digest` at the baseline; a log that is still the same tells of an earlier iteration. `began`: when, as `before.marked`
+    says; what is older was not made by the attempt and is neither deleted nor written over. `section`: `[changes]`. `keep`:
     where it survives us; what an earlier process kept there of the same baseline and did not finish is what is prepared.
     Raise `OSError` when it cannot be kept.
     """
@@ -118,7 +121,8 @@ def prepare(
         log = parse(data)
         if isinstance(log, Refused):
             return PreparedRollback(root, log.errors)
-        covered = _covered_by(left_out)
+        folders = _folders(left_out)
+        covered = _covered_by(folders)
         ours = _left_to_us(log, covered)
         if errors := check(folder, ours, inside):
             return PreparedRollback(root, errors, log)
@@ -137,6 +141,7 @@ def prepare(
             report=report,
             reverts=section.revert if section is not None else {},
             covered=covered,
+            before=Before(began, frozenset(folder.names for folder in folders)),
         )
         if index is not None:
             undo.kept = kept_backups(index)
@@ -172,13 +177,15 @@ def _git_folders(root: Path) -> tuple[Path, ...]:
     return (repository.layout.git_dir, repository.layout.common_dir) if repository is not None else ()
 
 
-def _covered_by(left_out: Sequence[str]) -> Callable[[RelativePath], bool]:
+def _folders(left_out: Sequence[str]) -> tuple[RelativePath, ...]:
     folders = []
     for text in left_out:
-        try:
+        with suppress(BadPathError):
             folders.append(relative(text))
-        except BadPathError:
-            continue
+    return tuple(folders)
+
+
+def _covered_by(folders: Sequence[RelativePath]) -> Callable[[RelativePath], bool]:
     return lambda path: not any(folder.holds(path) for folder in folders)
 
 

@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from evolver.changes.before import holds_older
 from evolver.changes.document import CLOCK_SLACK_S, Document
 from evolver.changes.exclude import exclude
 from evolver.changes.files import Root, read_chunks
@@ -124,7 +125,7 @@ class ChangesRecorder:
                 return
             status = root.status(target)
             if status is not None:
-                self._check_new(target, status, document)
+                self._check_new(root, target, status, document)
             self._save(root, document.with_created(target, tuple(_missing_above(root, target))))
 
     def command(self, argv: Sequence[str] | str) -> None:
@@ -226,13 +227,13 @@ class ChangesRecorder:
                 raise UsageError(f"{target.shown} was changed while it was copied", "Record a file before anything changes it.")
         return digest.hexdigest()
 
-    def _check_new(self, target: RelativePath, status: os.stat_result, document: Document) -> None:
+    def _check_new(self, root: Root, target: RelativePath, status: os.stat_result, document: Document) -> None:
         """A rollback deletes what is recorded as created, so what was there before may not be."""
         repository = Repository.find(self.root)
         tracked = repository is not None and repository.in_head(target)
         # A change time cannot be set back: older than the recording means older than what it may have created.
-        old = status.st_ctime < document.started - CLOCK_SLACK_S
-        if tracked or (old and not stat.S_ISDIR(status.st_mode)):
+        since = round((document.started - CLOCK_SLACK_S) * 1e9)
+        if tracked or holds_older(root, target, status, since):
             raise UsageError(f"{target.shown} was there before", "Record it with `modified`, before changing it.")
 
 

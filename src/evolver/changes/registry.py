@@ -105,6 +105,7 @@ class Match:
 # the canonical spelling (every special character quoted) is believed.
 _SPECIAL = frozenset(";&|<>()$`\\*?[]{}~!#\n\r")
 _BY_WORDS: Mapping[tuple[str, ...], Revert] = {tuple(shlex.split(line)): revert for line, revert in REGISTRY.items()}
+_GLOB = frozenset("*?[\\")
 _ADD_FLAGS = frozenset({"-f", "--force", "-v", "--verbose", "-N", "--intent-to-add"})
 _ADD_ALL = frozenset({"-A", "--all"})
 
@@ -132,7 +133,7 @@ def match(command: str, extra: Mapping[str, tuple[str, ...]] | None = None) -> M
     found = _BY_WORDS.get(argv)
     if found is not None:
         return Match(command, found)
-    if argv[:2] == ("git", "commit"):
+    if argv[:2] == ("git", "commit") and "--amend" not in argv:  # whose commit was replaced is not known
         return Match(command, _COMMITS)
     if argv[:2] == ("git", "add"):
         return _match_add(command, argv[2:])
@@ -153,6 +154,8 @@ def _match_add(command: str, args: tuple[str, ...]) -> Match | None:
             names.append(arg)
     if names == ["."] or (everything and not names):
         return Match(command, _UNSTAGE_ALL)
+    if any(name.startswith(":") or _GLOB.intersection(name) for name in names):
+        return None  # git takes these for more than a name: what they added is not known
     try:
         paths = tuple(relative(name) for name in names)
     except BadPathError:

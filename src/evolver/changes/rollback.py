@@ -23,7 +23,7 @@ from evolver.changes.model import MAX_LOG_BYTES, ChangesLog, Refused
 from evolver.changes.parse import parse
 from evolver.changes.paths import BadPathError, RelativePath, is_git_name, relative, shown
 from evolver.changes.report import Builder, ChangesReport
-from evolver.changes.stream import announce
+from evolver.changes.stream import announce, refuse_unfinished
 from evolver.changes.trees import UnsafePathError
 from evolver.changes.vault import Vault
 from evolver.errors import BusyError
@@ -85,8 +85,8 @@ def rollback_changes(
     `strict` refuses unknown fields, `clean` removes the log after full success, `dry_run` stops before asking. `reverts`
     adds to the registry (`[changes.revert]`). `timeout_ms`: for each command that is run. `tell` gets the report of what
     was done before the event stream does (`changes.rolled_back`, where the worktree has a stream). Raise `BusyError` when
-    another rollback, recorder or run is at work here, `LogError` when the stream cannot be written, after everything was
-    done; all else is in the report.
+    another rollback, recorder or run is at work here, `HeldError` when a run is held or died here, `LogError` when the
+    stream cannot be written, after everything was done; all else is in the report.
     """
     builder = Builder(shown(phase) if phase is not None else UNKNOWN_PHASE)
 
@@ -94,6 +94,7 @@ def rollback_changes(
         tell(report)
         return report
 
+    refuse_unfinished(Path(root if root is not None else Path(log_path).parent))
     with ExitStack() as stack:
         opened = stack.enter_context(open_log(Path(log_path), root, phase=phase, strict=strict))
         if isinstance(opened, Refused):
@@ -139,6 +140,9 @@ def open_log(log_path: Path, root: Path | None, *, phase: str | None, strict: bo
             base = Path(os.path.realpath(root if root is not None else log_path.parent))
             if any(is_git_name(os.fsencode(part)) for part in base.parts) or _is_bare(base):
                 yield Refused((f"Refused root: is a git folder, or inside one: {shown(str(base))!r}",))
+                return
+            if root is not None and not base.is_dir():
+                yield Refused((f"Root {shown(str(root))} is no folder",))
                 return
             repository = Repository.find(base) if base.is_dir() else None
             forbidden = (repository.layout.git_dir, repository.layout.common_dir) if repository is not None else ()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolver.changes.before import mark, marked
 from evolver.changes.exclude import exclude
 from evolver.changes.kept import Keep
 from evolver.changes.prepare import PreparedRollback, discard_log, log_digest, prepare
@@ -33,7 +36,18 @@ class ChangesLogAt:
         found = cls(path, root, definition, log_digest(path) if look else before)
         if look:
             found._keep("").forget()  # of an iteration that is over
+            with suppress(OSError):  # then nobody can tell what is older, and all of it stays
+                mark(found._began)
         return found
+
+    @property
+    def name(self) -> bytes:
+        """As the loop file calls it."""
+        return os.fsencode(self.definition.rollback.changes_log or "")
+
+    @property
+    def _began(self) -> Path:
+        return locate(self.root).state / "changes-began"
 
     def _keep(self, fingerprint: str) -> Keep:
         return Keep(locate(self.root).state / "changes", fingerprint)
@@ -52,6 +66,7 @@ class ChangesLogAt:
             self.definition.changes,
             left_out=baseline.left_out,
             unchanged_since=self.before,
+            began=marked(self._began),
             keep=self._keep(baseline.fingerprint),
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evolver.errors import ExitStatus, UsageError
+from evolver.errors import BusyError, ExitStatus, HeldError, UsageError
 
 if TYPE_CHECKING:
     from evolver.changes.report import ChangesReport
@@ -82,7 +82,9 @@ def _reverts(
     from evolver.changes.plan import steps
     from evolver.changes.reverts import named_reverts, own_reverts
     from evolver.changes.rollback import Opened, open_log
+    from evolver.changes.stream import refuse_unfinished
 
+    refuse_unfinished(root if root is not None else log.parent)
     with open_log(log, root, phase=phase, strict=strict) as opened:
         if not isinstance(opened, Opened):
             return None
@@ -140,12 +142,17 @@ def commands(
     from evolver.changes.gitwork import Repository
     from evolver.changes.registry import table
     from evolver.changes.reverts import named_reverts, own_reverts
+    from evolver.changes.stream import refuse_unfinished
 
     repository = Repository.find(Path.cwd())
     if loop is not None:
         reverts, problem = named_reverts(loop, repository.layout.root if repository else Path.cwd()), ""
     else:
-        reverts, problem = own_reverts(repository, ())
+        try:
+            refuse_unfinished(Path.cwd())
+            reverts, problem = own_reverts(repository, ())
+        except (BusyError, HeldError) as error:
+            reverts, problem = {}, f"[changes.revert] of the loop file is not looked at: {error.message}"
     if problem:
         _say(f"evolver: {problem}", err=True)
     rows = list(table(reverts))

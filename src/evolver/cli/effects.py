@@ -176,11 +176,11 @@ def approve(
         raise UsageError(f"loop {planned.loaded.name!r} has no effect {unknown[0]!r}", f"It has: {have}.")
     if planned.loaded.definition.effects.approve == "never":
         raise UsageError('[effects] approve = "never": nothing can be approved', 'Set it to "ask" in the loop file first.')
-    for effect, state in found:
-        if only and effect.name not in only:
-            continue
+    chosen = [(effect, state) for effect, state in found if not only or effect.name in only]
+    if any(state == "needed" for _, state in chosen):
+        _grant(planned, [effect for effect, state in chosen if state == "needed"])
+    for effect, state in chosen:
         if state == "needed":
-            _grant(planned, effect)
             typer.echo(f"approved   {effect.name}: {_described(effect)}")
         else:
             typer.echo(f"{state:10} {effect.name}: {_described(effect)}")
@@ -188,24 +188,26 @@ def approve(
         typer.echo(f"loop {planned.loaded.name!r} has no effects")
 
 
-def _grant(planned: Plan, effect: EffectPlan) -> None:
+def _grant(planned: Plan, effects: Sequence[EffectPlan]) -> None:
+    """While no run is at work: its agent can unset EVOLVER_RUN_ID, but not let go of the run's lock."""
     from evolver.effects.approval import event
     from evolver.events.log import EventLog
-    from evolver.lock import is_held
+    from evolver.lock import run_lock
     from evolver.opening import source_of
     from evolver.redact import Redactor
 
     layout = planned.layout
     layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with EventLog.open(
+    with run_lock(layout, "effects approve"), EventLog.open(
         layout.events(planned.settings.events),
         source=source_of(layout),
         mirror=layout.lifeboat,
         redactor=Redactor.for_loop(planned.env, planned.loaded.definition),
         segment_size=planned.loaded.definition.audit.segment_size,
     ) as log:
-        log.emit(event(effect, _person()))
-        if not is_held(layout) and not layout.resume_lock.exists():
+        for effect in effects:
+            log.emit(event(effect, _person()))
+        if not layout.resume_lock.exists():
             log.prune_mirror()  # no run is active: the lifeboat keeps nothing but the head
 
 

@@ -99,12 +99,12 @@ def created(
 
 
 def command(
-    argv: Annotated[list[str], typer.Argument(metavar="-- ARGV...", help="The command, word by word.", show_default=False)],
+    argv: Annotated[list[str], typer.Argument(metavar="-- ARGV...", help="The command, word by word, or as one line.", show_default=False)],
     log: Log = None,
     root: Root = None,
 ) -> None:
     """Name a command that is about to run."""
-    _recorder(root, log).command(argv)
+    _recorder(root, log).command(argv[0] if len(argv) == 1 else argv)  # one argument: a whole line
 
 
 def commit(

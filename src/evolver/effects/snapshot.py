@@ -7,6 +7,7 @@ in it. Names are bytes.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+
+from evolver.worktree.remove import remove
 
 MOST_FILES = 100_000
 MOST_BYTES = 1 << 30
@@ -106,8 +109,7 @@ class Snapshot:
                 target.mkdir()
             target.chmod(stat.S_IMODE(item.mode))
             return
-        temporary = target.with_name(f"{target.name}.evolver-new")
-        temporary.unlink(missing_ok=True)
+        temporary = target.with_name(f".evolver-{secrets.token_hex(8)}.tmp")  # nobody's name, and never too long
         if stat.S_ISLNK(item.mode):
             temporary.symlink_to(os.fsdecode(item.link))
         elif item.number >= 0:
@@ -122,26 +124,32 @@ def _at(root: Path, path: bytes) -> Path:
     return root / os.fsdecode(path)
 
 
-def _walk(root: Path, skipped: frozenset[bytes], below: bytes = b"") -> Iterator[Item]:
-    with os.scandir(os.fsencode(_at(root, below))) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        path = below + b"/" + entry.name if below else entry.name
-        if path in skipped or path == b".git":
-            continue
-        status = entry.stat(follow_symlinks=False)
-        link = os.fsencode(Path(os.fsdecode(entry.path)).readlink()) if stat.S_ISLNK(status.st_mode) else b""
-        yield Item(path, status.st_mode, status.st_size, (status.st_ino, status.st_mtime_ns, status.st_ctime_ns), link)
-        # A nested repository is its own business; the loop's restore knows it.
-        if stat.S_ISDIR(status.st_mode) and not os.path.lexists(entry.path + b"/.git"):
-            yield from _walk(root, skipped, path)
+def _walk(root: Path, skipped: frozenset[bytes]) -> Iterator[Item]:
+    """Not by recursion: an attempt can nest folders deeper than any stack."""
+    pending = [b""]
+    while pending:
+        below = pending.pop()
+        with os.scandir(os.fsencode(_at(root, below))) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            path = below + b"/" + entry.name if below else entry.name
+            if path in skipped or path == b".git":
+                continue
+            status = entry.stat(follow_symlinks=False)
+            link = os.fsencode(Path(os.fsdecode(entry.path)).readlink()) if stat.S_ISLNK(status.st_mode) else b""
+            yield Item(path, status.st_mode, status.st_size, (status.st_ino, status.st_mtime_ns, status.st_ctime_ns), link)
+            # A nested repository is its own business; the loop's restore knows it.
+            if stat.S_ISDIR(status.st_mode) and not os.path.lexists(entry.path + b"/.git"):
+                pending.append(path)
 
 
 def _remove(path: Path) -> None:
-    if stat.S_ISDIR(path.lstat().st_mode):
-        shutil.rmtree(path)  # only what appeared, or what became a folder, is left in it by now
-    else:
-        path.unlink()
+    # Of a folder only what became one, or a repository that appeared, is left in it by now.
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        remove(parent, path.name)
+    finally:
+        os.close(parent)
 
 
 def _equal(one: Path, other: Path) -> bool:

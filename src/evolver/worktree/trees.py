@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from evolver.errors import GitError
@@ -95,19 +96,47 @@ def changed_tree(git: Git, tree: str, wanted: Mapping[str, Staged], hash_size: i
         store.close()
 
 
+@dataclass
+class _Frame:
+    """One folder on the way from the top to what is being written."""
+
+    name: bytes
+    entries: _Entries
+    changes: _Changes
+    pending: Iterator[tuple[bytes, _Changes]]
+
+    @classmethod
+    def open(cls, name: bytes, entries: _Entries, changes: _Changes) -> _Frame:
+        """Removals and folders first: a file may take a folder's place, and the other way round."""
+        for leaf, staged in changes.leaves.items():
+            if not staged.mode and leaf in entries and entries[leaf][0] != TREE:
+                del entries[leaf]
+        return cls(name, entries, changes, iter(changes.folders.items()))
+
+    def close(self) -> _Entries:
+        for leaf, staged in self.changes.leaves.items():
+            if staged.mode:
+                self.entries[leaf] = (staged.mode, staged.oid.encode())
+        return self.entries
+
+
 def _apply(store: _Store, entries: _Entries, changes: _Changes) -> _Entries:
-    """Removals and folders first: a file may take a folder's place, and the other way round."""
-    for name, staged in changes.leaves.items():
-        if not staged.mode and name in entries and entries[name][0] != TREE:
-            del entries[name]
-    for name, below in changes.folders.items():
-        mode, oid = entries.get(name, (0, b""))
-        inside = _apply(store, store.read(oid) if mode == TREE else {}, below)
+    """Not by recursion: an attempt can nest folders deeper than any stack."""
+    frames = [_Frame.open(b"", entries, changes)]
+    while True:
+        frame = frames[-1]
+        following = next(frame.pending, None)
+        if following is not None:
+            name, below = following
+            mode, oid = frame.entries.get(name, (0, b""))
+            frames.append(_Frame.open(name, store.read(oid) if mode == TREE else {}, below))
+            continue
+        inside = frame.close()
+        frames.pop()
+        if not frames:
+            return inside
+        above = frames[-1].entries
         if inside:
-            entries[name] = (TREE, store.write(inside))
-        elif mode == TREE:
-            del entries[name]
-    for name, staged in changes.leaves.items():
-        if staged.mode:
-            entries[name] = (staged.mode, staged.oid.encode())
-    return entries
+            above[frame.name] = (TREE, store.write(inside))
+        elif frame.name in above and above[frame.name][0] == TREE:
+            del above[frame.name]
