@@ -252,7 +252,8 @@ class Rollbacks(RuleBasedStateMachine):
     def none_and_resume_with_rollback(self) -> None:
         workspace, baseline = self.running()
         attempt = workspace.inspect(baseline, workspace.guard_control(baseline))
-        workspace.hold(baseline, attempt)
+        if attempt.changed:  # else the loop does not hold it: what only git's own notes tell (ORIG_HEAD) is put back at once
+            workspace.hold(baseline, attempt)
         later = self.workspace = self.scene.workspace()
         again = later.load_baseline(baseline.fingerprint)
         assert attempt.changed or later.fingerprint_now(again).equal
