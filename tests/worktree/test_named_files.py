@@ -126,39 +126,39 @@ def test_git_itself(repo: Repo) -> None:
 
 @pytest.mark.parametrize(("key", "there"), [("include.path", True), ("include.path", False), ("includeIf.gitdir:/nowhere/.path", False)])
 def test_an_included_file(repo: Repo, key: str, there: bool) -> None:
-    write(repo, "shared", '[filter "up"]\n clean = ./tools/up\n')
-    repo.sh("git add shared; git commit -qm shared" if there else "git config --file .git/config filter.up.clean ./tools/up; rm shared")
-    repo.sh(f"git config {key} ../shared")
-    check(repo, planted_filter("shared"), "shared")
+    write(repo, "common", '[filter "up"]\n clean = ./tools/up\n')
+    repo.sh("git add common; git commit -qm common" if there else "git config --file .git/config filter.up.clean ./tools/up; rm common")
+    repo.sh(f"git config {key} ../common")
+    check(repo, planted_filter("common"), "common")
 
 
 def test_one_that_an_included_file_includes(repo: Repo) -> None:
-    write(repo, "shared", "[include]\n path = tools/more\n")
+    write(repo, "common", "[include]\n path = tools/more\n")
     write(repo, "tools/more", '[filter "up"]\n clean = ./tools/up\n')
-    repo.sh("git add -A; git commit -qm shared; git config include.path ../shared")
+    repo.sh("git add -A; git commit -qm common; git config include.path ../common")
     check(repo, planted_filter("tools/more"), "tools/more")
     works(repo)
 
 
 def test_one_that_git_cannot_read(repo: Repo) -> None:
-    write(repo, "shared", "[alias]\n st = status\n")
-    repo.sh("git add -A; git commit -qm shared; git config include.path ../shared")
+    write(repo, "common", "[alias]\n st = status\n")
+    repo.sh("git add -A; git commit -qm common; git config include.path ../common")
     before = Snapshot.of(repo.root)
-    for agent in ("echo '[core' >>shared", "rm shared; mkfifo shared", "rm shared; mkdir -p shared/x; echo >shared/x/y"):
+    for agent in ("echo '[core' >>common", "rm common; mkfifo common", "rm common; mkdir -p common/x; echo >common/x/y"):
         done = repo.run(agent, "true")
         assert done.code == 1, done.text
         assert differences(before, Snapshot.of(repo.root)) == []
 
 
 def test_what_a_person_wrote_there_after_a_crash_is_kept(repo: Repo) -> None:
-    write(repo, "shared", "[alias]\n st = status\n")
-    repo.sh("git add -A; git commit -qm shared; git config include.path ../shared")
+    write(repo, "common", "[alias]\n st = status\n")
+    repo.sh("git add -A; git commit -qm common; git config include.path ../common")
     assert repo.run("echo x >y", "true", env={"EVOLVER_CRASH_AT": "iteration.codegen_done"}).code == -9
-    repo.sh("git config --file shared alias.mine log")
+    repo.sh("git config --file common alias.mine log")
     assert repo.evolver("resume", env={"EVOLVER_CRASH_AT": "guard.after"}).code == -9
     assert repo.evolver("resume").code == 0
     ref = repo.sh("git for-each-ref --format='%(refname)' refs/evolver/attempts").split()[0]
-    assert "mine = log" in repo.sh(f"git show {ref}:shared")
+    assert "mine = log" in repo.sh(f"git show {ref}:common")
 
 
 # ------------------------------------------------------------ hooks
