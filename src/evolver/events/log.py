@@ -189,15 +189,14 @@ class EventLog:
     def _tell_notes(self) -> None:
         while self._notes:
             self._writer.make_room()
-            self._writer.append(self._notes.pop(0))
+            self._writer.append(self._notes[0])
+            del self._notes[0]  # not before: on a full disk it is still to be told
 
     def _reconcile(self) -> None:
         """Compare the log with what we wrote last, and adopt, put back or report."""
-        if self._writer.head is None:
-            # Another process may have made the log since we looked.
+        if self._writer.head is None or self._writer.fd < 0:
+            # Another process may have made the log, or the segment that we had no room for, since we looked.
             self._begin(startup.find_end(self.path, self._mirror))
-            return
-        if self._writer.fd < 0:
             return
         found = integrity.examine(self.path, self._writer.fd, self._writer.head)
         if found.state is State.SAME:
