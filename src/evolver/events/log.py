@@ -94,6 +94,11 @@ class EventLog:
         return self._writer.head
 
     @property
+    def redactor(self) -> Redactor | None:
+        """What hides secrets in this log."""
+        return self._writer.redactor
+
+    @property
     def genesis(self) -> Genesis:
         """What the next segment says of the definition in force; set anew when a run's definition is known."""
         return self._writer.genesis
