@@ -77,7 +77,7 @@ class EventLog:
         (`log.recovered`). Raise `LogError`: the file is not ours (untouched), was written by a newer evolver (untouched), or
         does not end where we last left it (reported in a fresh segment; the next `open` goes on there).
         """
-        path = Path(os.path.realpath(path))
+        path = Path(os.path.realpath(path.parent)) / path.name  # a symlink in the log's own place is none of ours
         kept = Mirror(mirror, path) if mirror is not None else None
         log = cls(SegmentWriter(path, source, kept, redactor, segment_size, genesis or Genesis(), spare=spare))
         try:
@@ -232,7 +232,8 @@ class EventLog:
     def _report(self, found: integrity.Finding) -> None:
         """Name the break in a fresh segment and raise. The damaged file is kept as a closed segment, unrepaired."""
         expected = found.head
-        broken = startup.keep_broken(self.path, expected, self._writer.fd)
+        with startup.witness(self._writer.fd, self._mirror) as fd:
+            broken = startup.keep_broken(self.path, expected, fd)
         number = max([expected.segment, *(n for n, _ in paths.closed_segments(self.path))])
         self._writer.open_segment(
             msgspec.structs.replace(expected, segment=number), broken.name if broken is not None else None
