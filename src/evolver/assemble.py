@@ -62,7 +62,8 @@ def prepared(
     """A run that is ready to `execute`. `codegen` and `judges` replace the definition's (Python API)."""
     loaded, layout, person = planned.loaded, planned.layout, None
     definition = loaded.definition
-    redactor = Redactor.for_loop(planned.env, definition)
+    in_dotenv = {name: text for name, (text, _) in planned.settings.values.items()}  # what signs webhooks may stand there alone
+    redactor = Redactor.for_loop({**in_dotenv, **planned.env}, definition)
     run_id = uuid7()
     with ExitStack() as stack:
         opening = opened(

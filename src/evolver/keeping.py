@@ -11,6 +11,7 @@ import msgspec
 from evolver.definition import LoadedLoop, LoopDefinition
 from evolver.layout import Layout
 from evolver.loopfile import from_json, to_json
+from evolver.redact import Redactor
 from evolver.resume_lock import write_atomic
 
 
@@ -26,11 +27,27 @@ def validator_hashes(loaded: LoadedLoop) -> tuple[str, ...]:
     )
 
 
-def save_definition(layout: Layout, loaded: LoadedLoop) -> None:
-    """Recovery and `resume` act by the definition that was in force, not by what the file says by then."""
+def save_definition(layout: Layout, loaded: LoadedLoop, redactor: Redactor | None) -> None:
+    """Recovery and `resume` act by the definition that was in force, not by what the file says by then.
+
+    Without the secrets that stand in how attempts are made, which neither starts again. Validators and effects are kept to
+    the letter: `land` judges and recovery compensates by them.
+    """
     path = layout.state / "definitions" / f"{loaded.digest}.json"
     if not path.exists():
-        write_atomic(path, to_json(loaded.definition))
+        definition = loaded.definition
+        if redactor:
+            hidden = {name: redactor.redact_value(getattr(definition.codegen, name)) for name in ("command", "args", "env")}
+            codegen = msgspec.structs.replace(
+                definition.codegen,
+                **{name: tuple(found) if isinstance(found, list) else found for name, found in hidden.items()},
+            )
+            agents = {
+                name: msgspec.structs.replace(agent, env=redactor.redact_value(agent.env))
+                for name, agent in definition.agents.items()
+            }
+            definition = msgspec.structs.replace(definition, codegen=codegen, agents=agents)
+        write_atomic(path, to_json(definition))
 
 
 def stored_definition(layout: Layout, digest: str) -> LoopDefinition | None:

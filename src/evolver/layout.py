@@ -71,7 +71,7 @@ class Layout:
             return Path(os.fsdecode(self.stream_note.read_bytes().removesuffix(b"\n")))
         except OSError:
             pass
-        return Path(override).expanduser().absolute() if override else self.state / "events.jsonl"
+        return Path(os.path.realpath(Path(override).expanduser())) if override else self.state / "events.jsonl"
 
 
 def state_home(env: Mapping[str, str]) -> Path:

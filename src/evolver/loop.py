@@ -117,7 +117,7 @@ class Run:
         self.head = baseline.pre_ref
         hashes = judge_hashes(run.loaded, run.layout.root, run.layout.prefix)
         self.log.genesis = Genesis(definition_hash=run.loaded.digest, validators=hashes, pre_ref=baseline.pre_ref)
-        save_definition(run.layout, run.loaded)
+        save_definition(run.layout, run.loaded, self.log.redactor)
         if self.log.path.parent != run.layout.state:
             write_atomic(run.layout.stream_note, os.fsencode(self.log.path) + b"\n")
         before = Decimal(0)

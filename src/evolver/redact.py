@@ -7,51 +7,20 @@ half of a secret.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
+from evolver import secret_forms
 from evolver.definition import LoopDefinition, RedactSection
 from evolver.errors import UsageError
 
 MASK = b"[redacted]"
 SHORTEST = 6  # a shorter value (`1`, `true`, `us`) stands everywhere and hides nothing
-SHORTEST_LINE = 8  # of a secret of several lines
 HELD_FOR_PATTERNS = 4096  # how much of a match that is still growing is kept back
 HELD_AT_MOST = 64 << 10
+LOOKED_BEHIND = 256  # bytes a pattern may look at before its match (`(?<=token=)`), though they have been passed on
 
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTHORIZATION", re.IGNORECASE)
-# Names that only look the part: git's injected configuration, desktop settings, sockets.
-_INNOCENT_NAME = re.compile(
-    r"GIT_CONFIG_KEY_\d+|.*KEY(BOARD|MAP|SYM|_PATH|_FILE|_DIR|RING).*|.*_SOCK|EVOLVER_SINK_.*SECRET_ENV", re.IGNORECASE
-)
 _INNOCENT_VALUE = re.compile(r"(?i)\s*|true|false|enabled|disabled|default|required|optional")
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name is taken for a secret."""
-    return _SECRET_NAME.search(name) is not None and _INNOCENT_NAME.fullmatch(name) is None
-
-
-def _parts(value: str) -> Iterator[str]:
-    """The value, and the lines of one that has several (a PEM key): tools print them one by one."""
-    yield value
-    if "\n" in value.strip():
-        yield from (line for line in value.split("\n") if len(line.strip()) >= SHORTEST_LINE)
-
-
-def _forms(value: str) -> set[bytes]:
-    """The value as it may be printed: plain, trimmed, and as it stands inside JSON (both ways of escaping)."""
-    plain = value.strip()
-    forms = {value.encode("utf-8", "surrogateescape"), plain.encode("utf-8", "surrogateescape")}
-    if plain.isprintable() and plain.isascii() and '"' not in plain and "\\" not in plain and "/" not in plain:
-        return forms
-    printable = plain.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    for ascii_only in (True, False):
-        forms.add(json.dumps(printable, ensure_ascii=ascii_only)[1:-1].encode())
-    forms.add(json.dumps(printable)[1:-1].replace("/", "\\/").encode())
-    forms.add(printable.encode())
-    return forms
 
 
 class Redactor:
@@ -59,32 +28,24 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
         """Raise `UsageError` for a pattern that is no regular expression, or that matches nothing at all."""
-        forms = {form for value in secrets for part in _parts(value) for form in _forms(part)}
-        self._secrets = tuple(sorted((f for f in forms if f), key=len, reverse=True))
+        found = {form for value in secrets for part in secret_forms.parts(value) for form in secret_forms.forms(part) if form}
+        self._secrets = tuple(sorted(found, key=len, reverse=True))
         self._longest = max((len(s) for s in self._secrets), default=0)
         self._patterns = tuple(_compile(pattern) for pattern in patterns)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str], section: RedactSection | None = None) -> Redactor:
         section = section or RedactSection()
-        found: list[str] = []
-        for name, value in env.items():
-            if _INNOCENT_VALUE.fullmatch(value):
-                continue
-            if name in section.env or (is_secret_name(name) and len(value.strip()) >= SHORTEST):
-                found.append(value)
-            elif name.startswith("GIT_CONFIG_VALUE_"):
-                key = env.get(name.replace("_VALUE_", "_KEY_"), "")
-                if key.lower().endswith(".extraheader") and value:
-                    found.append(value)
-        return cls(found, section.patterns)
+        return cls(_secrets_in(env, section.env), section.patterns)
 
     @classmethod
     def for_loop(cls, env: Mapping[str, str], definition: LoopDefinition) -> Redactor:
-        """What a loop's `[redact]` says, and the secrets that its sinks sign with."""
+        """What a loop's `[redact]` says, the secrets that its sinks sign with, and those it gives to its steps."""
         own = definition.redact
         names = (*own.env, *(sink.secret_env for sink in definition.sink if sink.secret_env))
-        return cls.from_environment(env, RedactSection(patterns=own.patterns, env=names))
+        given = [definition.codegen.env, *(v.env for v in definition.validator), *(a.env for a in definition.agents.values())]
+        found = [value for added in given for value in _secrets_in({**env, **added}, names)]
+        return cls(dict.fromkeys(found), own.patterns)
 
     def __bool__(self) -> bool:
         return bool(self._secrets or self._patterns)
@@ -110,14 +71,14 @@ class Redactor:
 
     def redact_bytes(self, data: bytes) -> bytes:
         """The same bytes with every secret replaced by `[redacted]`."""
-        return _mask(data, self.spans(data), len(data)) if self else data
+        return _mask(data, self.spans(data), 0, len(data)) if self else data
 
     def redact_text(self, text: str) -> str:
         if not self:
             return text
         raw = text.encode("utf-8", "surrogateescape")
         spans = self.spans(raw)
-        return _mask(raw, spans, len(raw)).decode("utf-8", "surrogateescape") if spans else text
+        return _mask(raw, spans, 0, len(raw)).decode("utf-8", "surrogateescape") if spans else text
 
     def redact_value(self, value: object) -> object:
         """Every string in a tree of plain values, keys too. The shape stays, so the result is still the JSON it was."""
@@ -138,41 +99,49 @@ class Redactor:
         """How many bytes at the end of a chunk may be the first part of a secret."""
         return max(self._longest - 1, HELD_FOR_PATTERNS if self._patterns else 0, 0)
 
+    @property
+    def looked_behind(self) -> int:
+        """How many bytes before a chunk decide what matches in it."""
+        return LOOKED_BEHIND if self._patterns else 0
+
 
 class StreamRedactor:
     """Redacts a stream of chunks. Whatever `feed` has not returned yet comes with `flush`. Memory: chunk + 64 KiB."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
+        self._before = b""  # the end of what was passed on, for patterns that look behind
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
         if not self._redactor:
             return chunk
-        data = self._held + chunk
+        data, at = self._before + self._held + chunk, len(self._before)
         spans = self._redactor.spans(data)
-        cut = max(0, len(data) - self._redactor.held_back)
+        cut = max(at, len(data) - self._redactor.held_back)
         for start, end in spans:
             # A secret across the cut, or one at the very end that may go on (a greedy pattern): wait for the rest.
             if start < cut and (end > cut or end == len(data)):
-                cut = start if len(data) - start <= HELD_AT_MOST else end
+                cut = max(at, start) if len(data) - start <= HELD_AT_MOST else end
                 break
-        self._held = data[cut:]
-        return _mask(data, spans, cut)
+        self._before, self._held = data[max(0, cut - self._redactor.looked_behind) : cut], data[cut:]
+        return _mask(data, spans, at, cut)
 
     def flush(self) -> bytes:
-        held, self._held = self._held, b""
-        return self._redactor.redact_bytes(held)
+        data, at = self._before + self._held, len(self._before)
+        self._before = self._held = b""
+        return _mask(data, self._redactor.spans(data), at, len(data))
 
 
-def _mask(data: bytes, spans: list[tuple[int, int]], upto: int) -> bytes:
+def _mask(data: bytes, spans: list[tuple[int, int]], at: int, upto: int) -> bytes:
+    """`data` from `at` to `upto`, the spans in it replaced."""
     parts: list[bytes] = []
-    at = 0
     for start, end in spans:
         if start >= upto:
             break
-        parts += (data[at:start], MASK)
-        at = end
+        if end > at:
+            parts += (data[at:start], MASK)
+            at = end
     parts.append(data[at:upto])
     return b"".join(parts)
 
@@ -187,3 +156,18 @@ def _compile(pattern: str) -> re.Pattern[bytes]:
         message = f"[redact] patterns: {pattern!r} matches the empty string"
         raise UsageError(message, "Make it match at least one character.")
     return compiled
+
+
+def _secrets_in(env: Mapping[str, str], named: tuple[str, ...]) -> list[str]:
+    """The values that are secret by their variable's name, or by its standing in `named`."""
+    found: list[str] = []
+    for name, value in env.items():
+        if _INNOCENT_VALUE.fullmatch(value):
+            continue
+        if name in named or (secret_forms.is_secret_name(name) and len(value.strip()) >= SHORTEST):
+            found.append(value)
+        elif name.startswith("GIT_CONFIG_VALUE_"):
+            key = env.get(name.replace("_VALUE_", "_KEY_"), "")
+            if key.lower().endswith(".extraheader") and value:
+                found += [value, value.split()[-1]]  # `Authorization: Basic …`, and what is secret in it
+    return found

@@ -12,7 +12,8 @@ from evolver.definition import RedactSection
 from evolver.errors import UsageError
 from evolver.events.log import EventLog
 from evolver.events.types import StepFinished
-from evolver.redact import Redactor, is_secret_name
+from evolver.redact import Redactor
+from evolver.secret_forms import is_secret_name
 
 from .streams import lines, pause
 

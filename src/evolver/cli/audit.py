@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 
-from evolver.cli.stream import find_stream, quiet_pipe
+from evolver.cli.stream import Stream, find_stream, quiet_pipe
 from evolver.errors import EvolverError, ExitStatus, PreflightError
 from evolver.events import files as log_files
 from evolver.events import paths
-from evolver.events.verify import Anchor, Report, combine, head_anchors, verify
+from evolver.events.verify import Anchor, Report, combine, head_anchors, other_stream, verify
 from evolver.layout import Layout
 
 VERIFY_EPILOG = """Examples:
@@ -44,7 +45,7 @@ def verify_command(
 ) -> None:
     """Check every byte of the stream. Exit 0 intact, 8 broken, 9 cannot tell."""
     report = check(directory, files)
-    with quiet_pipe():
+    with contextlib.suppress(typer.Exit), quiet_pipe():  # who does not read the words still gets the verdict
         sys.stdout.write((msgspec.json.encode(report).decode() if as_json else "\n".join(tell(report))) + "\n")
     status = {"intact": ExitStatus.ACCEPTED, "broken": ExitStatus.LOG_BROKEN, "unknown": ExitStatus.CANNOT_TELL}[report.status]
     raise typer.Exit(int(status))
@@ -55,50 +56,73 @@ def check(directory: Path, files: list[Path] | None = None) -> Report:
     return combine([_checked(job) for job in _jobs(files or [], directory)])
 
 
-Job = tuple[list[Path], list[Anchor], bool, int | None]
+class Job(NamedTuple):
+    """What to check as one chain."""
+
+    segments: list[Path]
+    anchors: list[Anchor] = []  # noqa: RUF012 - never changed
+    whole: bool = True  # it must begin with the stream's first line
+    size: int | None = None  # bytes of the last file
+    remarks: list[str] = []  # noqa: RUF012
 
 
 def _jobs(files: list[Path], directory: Path) -> list[Job]:
-    """What to check as one chain each: the segments, the anchors, whether it is a whole log, the bytes of its last file."""
     if not files:
         try:
-            stream = find_stream(directory)
+            return [_known(find_stream(directory))]
         except PreflightError:
-            return [([], [], True, None)]
-        refs = _ref_anchor(stream.layout, stream.path) if stream.layout is not None else []
-        return [_whole(stream.path, stream.lifeboat, refs)]
+            return [Job([])]
     jobs: list[Job] = []
     loose: dict[Path, list[tuple[int, Path]]] = {}
     for file in files:
         log = paths.log_of_closed(file)
         if log is None:
-            jobs.append(_whole(file, None, []))
+            stream = _stream_of(file, directory)
+            jobs.append(_known(stream) if stream is not None else _whole(file, None, []))
         elif log[0] not in files:
             loose.setdefault(log[0], []).append((log[1], file))
     for parts in loose.values():
         in_order = sorted(parts)
-        jobs.append(([file for _, file in in_order], [], in_order[0][0] == 1, None))
+        jobs.append(Job([file for _, file in in_order], whole=in_order[0][0] == 1))
     return jobs
+
+
+def _stream_of(file: Path, directory: Path) -> Stream | None:
+    """The worktree whose log the file is (the one we look at, or the one it lies in): more than its own head anchors it."""
+    for place in (directory, *file.absolute().parents[2:3]):
+        with contextlib.suppress(EvolverError, OSError):
+            stream = find_stream(place)
+            if stream.path.samefile(file):
+                return stream
+    return None
+
+
+def _known(stream: Stream) -> Job:
+    refs = _ref_anchor(stream.layout, stream.path) if stream.layout is not None else []
+    return _whole(stream.path, stream.lifeboat, refs)
 
 
 def _whole(path: Path, lifeboat: Path | None, refs: list[Anchor]) -> Job:
     """A log with all its segments. Its size and heads are taken together, so that a live writer is no damage."""
+    if path.is_dir():
+        return Job([path])
     with log_files.glimpse(path):
         segments = paths.segments(path) or [path]
         size = path.stat().st_size if path.is_file() else None
-        anchors = head_anchors(path, lifeboat)
-    return segments, [*anchors, *refs], True, size if segments and segments[-1] == path else None
+        anchors, remarks = head_anchors(path, lifeboat), other_stream(path, lifeboat)
+    return Job(segments, [*anchors, *refs], True, size if segments and segments[-1] == path else None, remarks)
 
 
 def _checked(job: Job) -> Report:
     """Verify; the same bytes once more under their new name, when the open segment was closed meanwhile."""
-    segments, anchors, whole, size = job
-    report = verify(segments, anchors, whole=whole, size=size)
+    segments, anchors, whole, size, remarks = job
+    report = verify(segments, anchors, whole=whole, size=size, remarks=remarks)
     if size is None or report.status == "intact":
         return report
     before = paths.log_of_closed(segments[-2]) if len(segments) > 1 else None
     closed = paths.closed_path(segments[-1], before[1] + 1 if before is not None else 1)
-    return verify([*segments[:-1], closed], anchors, whole=whole, size=size) if closed.is_file() else report
+    again = [*segments[:-1], closed]
+    return verify(again, anchors, whole=whole, size=size, remarks=remarks) if closed.is_file() else report
 
 
 def _ref_anchor(layout: Layout, path: Path) -> list[Anchor]:

@@ -82,7 +82,7 @@ def events(
     cursor = Cursor.parse(after) if after is not None else None
     stream = find_stream(directory)
     wanted = Filter(
-        run=_full_run_id(stream.path, run),
+        run=_full_run_id(stream.path, run, to_come=follow),
         types=tuple(types or ()),
         since=when(since, "--since"),
         until=when(until, "--until"),
@@ -108,13 +108,14 @@ def events(
             print(f"cursor: {printer.cursor}", file=sys.stderr)
 
 
-def _full_run_id(path: Path, run: str | None) -> str | None:
-    if run is None or len(run) >= 36:
+def _full_run_id(path: Path, run: str | None, *, to_come: bool) -> str | None:
+    """The id that `run` stands for. Raise `UsageError` when there is none: printing nothing would say that it did nothing."""
+    if run is None or (to_come and len(run) == 36):
         return run
     from evolver.events.reader import read_backwards
 
     for envelope in read_backwards(path):
-        if envelope.runid and (run == "last" or envelope.runid.startswith(run)):
+        if run and envelope.runid and (run == "last" or envelope.runid.startswith(run)):
             return envelope.runid
     raise UsageError(f"--run {run}: no such run in {path}", "See `evolver log`, or leave the option out.")
 

@@ -45,7 +45,7 @@ def find_stream(directory: Path, env: Mapping[str, str] = os.environ) -> Stream:
         named = env.get("EVOLVER_EVENTS")
         if not named:
             raise
-        return Stream(Path(named).expanduser().absolute(), None, None)
+        return Stream(Path(os.path.realpath(Path(named).expanduser())), None, None)
     path = layout.events(read_settings(env, layout.root / ".env").events)
     kept = layout.lifeboat / path.name
     if not paths.segments(path) and kept.exists():

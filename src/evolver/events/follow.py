@@ -7,6 +7,7 @@ A notification can be missed (the folder is replaced under the watch, a network 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,8 +30,6 @@ class _StopEvent:
 
 def changes(folder: Path, stop: Stop) -> Iterator[None]:
     """One item at once, then one each time something in the folder changed, until `stop` says so."""
-    import time
-
     from watchfiles import watch
 
     while not stop():
@@ -57,6 +56,8 @@ def changes(folder: Path, stop: Stop) -> Iterator[None]:
                 return
         except FileNotFoundError:
             continue
+        except (OSError, RuntimeError):  # no inotify instance or watch left for this user (watchfiles raises both)
+            time.sleep(NET_MS / 1000)
 
 
 def wait_until(done: Callable[[], bool], folder: Path, stop: Stop) -> bool:

@@ -31,62 +31,82 @@ class Tail:
 
 def first_line(fd: int) -> bytes | None:
     """Without newline; None when no line ends within a sane length."""
-    data = b""
-    while len(data) < LONGEST:
-        block = os.pread(fd, BLOCK, len(data))
-        if not block:
-            return None
+    pieces: list[bytes] = []
+    for start in range(0, LONGEST, BLOCK):
+        block = os.pread(fd, BLOCK, start)
         at = block.find(b"\n")
         if at >= 0:
-            return data + block[:at]
-        data += block
+            return b"".join([*pieces, block[:at]])
+        if not block:
+            return None
+        pieces.append(block)
     return None
 
 
 def backwards(fd: int, size: int) -> Iterator[bytes]:
-    """Whole lines from the end, without newline; a torn last line is passed over. Memory: one line and one block."""
-    rest = b""  # the front part of a line whose start lies in an earlier block
+    """Whole lines from the end, without newline; a torn last line is passed over. Memory: one line and one block.
+
+    Of a line longer than any of ours only the end is given, so that garbage costs no more than its length.
+    """
+    pieces: list[bytes] = []  # of a line whose start lies in an earlier block, from its end
+    held = 0
     at, whole = size, False
     while at > 0:
         step = min(BLOCK, at)
         at -= step
-        lines = (os.pread(fd, step, at) + rest).split(b"\n")
-        rest = lines[0]
-        for line in reversed(lines[1:]):
-            if whole:
-                yield line
-            whole = True  # the first piece is what follows the last newline
+        *earlier, last = os.pread(fd, step, at).split(b"\n")
+        if whole and held <= LONGEST:
+            pieces.append(last)
+            held += len(last)
+        if not earlier:
+            continue
+        if whole:
+            yield b"".join(reversed(pieces))
+        whole = True  # the first piece is what follows the last newline
+        first, *between = earlier
+        yield from reversed(between)
+        pieces, held = [first], len(first)
     if whole:
-        yield rest
+        yield b"".join(reversed(pieces))
 
 
 def tail(fd: int) -> Tail:
     size = os.fstat(fd).st_size
-    last = next(backwards(fd, size), None)
-    if last is None:
-        return Tail(None, 0, size)
-    end, at = size, size
+    end = at = size
     while at > 0:  # the last newline's offset
         step = min(BLOCK, at)
         at -= step
         found = os.pread(fd, step, at).rfind(b"\n")
         if found >= 0:
             end = at + found + 1
-            break
-    return Tail(last, end, size)
+            return Tail(next(backwards(fd, end)), end, size)
+    return Tail(None, 0, size)
 
 
 def forwards(fd: int, start: int, end: int) -> Iterator[bytes]:
-    """Whole lines from `start`, without newline; what stands after the last newline before `end` is left."""
-    rest = b""
+    """Whole lines from `start`, without newline; what stands after the last newline before `end` is left.
+
+    A line longer than any of ours comes in pieces, none of which is an event; a byte is left out between two, as a newline
+    is between lines.
+    """
+    pieces: list[bytes] = []  # of a line whose end lies in a later block
+    held = 0
     while start < end:
         block = os.pread(fd, min(1 << 20, end - start), start)
         if not block:
             return
         start += len(block)
-        lines = (rest + block).split(b"\n")
-        rest = lines.pop()
-        yield from lines
+        first, *others = block.split(b"\n")
+        pieces.append(first)
+        held += len(first)
+        if others:
+            yield b"".join(pieces)
+            yield from others[:-1]
+            pieces, held = [others[-1]], len(others[-1])
+        elif held > LONGEST:
+            line = b"".join(pieces)
+            yield line[:LONGEST]
+            pieces, held = [line[LONGEST + 1 :]], held - LONGEST - 1
 
 
 def ours(line: bytes) -> Envelope | None:

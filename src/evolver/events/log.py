@@ -77,7 +77,7 @@ class EventLog:
         (`log.recovered`). Raise `LogError`: the file is not ours (untouched), was written by a newer evolver (untouched), or
         does not end where we last left it (reported in a fresh segment; the next `open` goes on there).
         """
-        path = Path(os.path.realpath(path))
+        path = Path(os.path.realpath(path.parent)) / path.name  # a symlink in the log's own place is none of ours
         kept = Mirror(mirror, path) if mirror is not None else None
         log = cls(SegmentWriter(path, source, kept, redactor, segment_size, genesis or Genesis(), spare=spare))
         try:
@@ -92,6 +92,11 @@ class EventLog:
     def head(self) -> Head | None:
         """Where the log ended when we last looked."""
         return self._writer.head
+
+    @property
+    def redactor(self) -> Redactor | None:
+        """What hides secrets in this log."""
+        return self._writer.redactor
 
     @property
     def genesis(self) -> Genesis:
@@ -189,15 +194,14 @@ class EventLog:
     def _tell_notes(self) -> None:
         while self._notes:
             self._writer.make_room()
-            self._writer.append(self._notes.pop(0))
+            self._writer.append(self._notes[0])
+            del self._notes[0]  # not before: on a full disk it is still to be told
 
     def _reconcile(self) -> None:
         """Compare the log with what we wrote last, and adopt, put back or report."""
-        if self._writer.head is None:
-            # Another process may have made the log since we looked.
+        if self._writer.head is None or self._writer.fd < 0:
+            # Another process may have made the log, or the segment that we had no room for, since we looked.
             self._begin(startup.find_end(self.path, self._mirror))
-            return
-        if self._writer.fd < 0:
             return
         found = integrity.examine(self.path, self._writer.fd, self._writer.head)
         if found.state is State.SAME:
@@ -228,7 +232,8 @@ class EventLog:
     def _report(self, found: integrity.Finding) -> None:
         """Name the break in a fresh segment and raise. The damaged file is kept as a closed segment, unrepaired."""
         expected = found.head
-        broken = startup.keep_broken(self.path, expected, self._writer.fd)
+        with startup.witness(self._writer.fd, self._mirror) as fd:
+            broken = startup.keep_broken(self.path, expected, fd)
         number = max([expected.segment, *(n for n, _ in paths.closed_segments(self.path))])
         self._writer.open_segment(
             msgspec.structs.replace(expected, segment=number), broken.name if broken is not None else None

@@ -24,13 +24,14 @@ def closed_path(path: Path, segment: int) -> Path:
 
 
 def closed_segments(path: Path) -> list[tuple[int, Path]]:
-    """Number and path of each closed segment, oldest first."""
+    """Number and path of each closed segment, oldest first. A folder or a pipe of such a name is none: an agent put it there."""
     shape = re.compile(re.escape(path.stem) + r"\.(\d{6,})" + re.escape(path.suffix))
     try:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         return []
-    return sorted((int(m[1]), path.with_name(name)) for name in names if (m := shape.fullmatch(name)))
+    found = ((int(m[1]), path.with_name(name)) for name in names if (m := shape.fullmatch(name)))
+    return sorted((number, file) for number, file in found if file.is_file())
 
 
 def log_of_closed(path: Path) -> tuple[Path, int] | None:
@@ -42,7 +43,7 @@ def log_of_closed(path: Path) -> tuple[Path, int] | None:
 def segments(path: Path) -> list[Path]:
     """Every file of the log that exists, oldest first, the open one last."""
     found = [closed for _, closed in closed_segments(path)]
-    if path.exists():
+    if path.is_file():
         found.append(path)
     return found
 

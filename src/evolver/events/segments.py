@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,9 @@ def listed(path: Path) -> Iterator[list[Segment]]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:  # none, or between two
+        fd = -1
+    if fd >= 0 and not stat.S_ISREG(os.fstat(fd).st_mode):  # a folder, a pipe: nothing to be read in order
+        os.close(fd)
         fd = -1
     try:
         closed = [Segment(file) for _, file in paths.closed_segments(path) if fd < 0 or not _same(file, fd)]

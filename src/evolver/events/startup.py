@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,10 +43,12 @@ def find_end(path: Path, mirror: Mirror | None) -> End:
     if mirror is not None:
         notes += _from_lifeboat(path, mirror, kept)
     beside = heads.read(paths.head_path(path))
+    remembered = beside or kept
+    if remembered is not None and os.path.lexists(path) and not _regular(path):
+        return End(None, tampered=_against(remembered, "replaced", "no regular file"))
     found = _local_end(path, notes)
     if isinstance(found, Finding):
-        expected = beside or kept
-        return End(None, tampered=found if expected is None else _against(expected, found.kind, found.found))
+        return End(None, tampered=found if remembered is None else _against(remembered, found.kind, found.found))
     if found is None:
         if beside is not None:
             return End(None, tampered=_against(beside, "lost", "no file, though its head is there"))
@@ -61,6 +65,12 @@ def find_end(path: Path, mirror: Mirror | None) -> End:
             wrong = _disagrees(path, head, anchor)
             if wrong is not None:
                 return End(None, tampered=wrong)
+    if kept is not None and kept.log != head.log:
+        # A repository that was moved here, or a log replaced together with its head: the trail says so either way.
+        reason = (
+            f"the lifeboat remembers another stream, {kept.log}, which ended at sequence {kept.sequence} with hash {kept.hash}"
+        )
+        notes.append(LogRecovered(torn_bytes=0, kept_as="", reason=reason))
     return End(head, is_open, tuple(notes))
 
 
@@ -172,7 +182,7 @@ def _set_aside(fd: int, path: Path, end: lines.Tail) -> LogRecovered:
     """Keep the torn bytes beside the log, then take them off it."""
     kept = path.with_name(f"{path.name}.torn-{uuid7()}")
     try:
-        kept.write_bytes(os.pread(fd, end.torn, end.end))
+        _copy_from(fd, kept, end.end)
         os.ftruncate(fd, end.end)
         os.fsync(fd)
     except OSError as error:
@@ -202,11 +212,33 @@ def _from_lifeboat(path: Path, mirror: Mirror, kept: Head | None) -> list[LogRec
         return []
     gone = not paths.segments(path)
     replaced = kept.folder != path.parent.stat().st_ino
-    lost_open = not os.path.lexists(path)
+    lost_open = not _regular(path)
     if not (gone or replaced or lost_open) or _last_sequence(mirror.stream) <= _last_sequence(path):
         return []
     put_back(path, mirror, -1)
-    return [LogRecovered(torn_bytes=0, kept_as="", reason="the log was lost with its folder; put back from the lifeboat")]
+    how = " with its folder" if gone or replaced else ""
+    return [LogRecovered(torn_bytes=0, kept_as="", reason=f"the log was lost{how}; put back from the lifeboat")]
+
+
+def _regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+@contextmanager
+def witness(fd: int, mirror: Mirror | None) -> Iterator[int]:
+    """The file that we wrote to: still open in `fd`, else in the lifeboat; -1 when it is nowhere."""
+    found = fd
+    if fd < 0 and mirror is not None:
+        with suppress(OSError):
+            found = os.open(mirror.stream, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield found
+    finally:
+        if found != fd:
+            os.close(found)
 
 
 def put_back(path: Path, mirror: Mirror | None, fd: int) -> None:
@@ -235,7 +267,7 @@ def keep_broken(path: Path, expected: Head, fd: int) -> Path | None:
             _copy_from(fd, target.with_name(f"{target.name}.original"))
         if not os.path.lexists(path):
             return None
-        if not stat.S_ISREG(path.lstat().st_mode):
+        if not _regular(path):
             # A folder, a link or a pipe is no segment: readers of the trail would stumble over it, or wait for ever.
             path.rename(path.with_name(f"{path.name}.displaced-{uuid7()}"))
             original = target.with_name(f"{target.name}.original")
@@ -256,10 +288,10 @@ def _same(path: Path, fd: int) -> bool:
         return False
 
 
-def _copy_from(fd: int, target: Path) -> None:
+def _copy_from(fd: int, target: Path, at: int = 0) -> None:
+    """What the file behind `fd` holds from `at` on, synced; in blocks, since an agent may have written gigabytes."""
     fresh = target.with_name(f"{target.name}.new")
     with fresh.open("wb") as out:
-        at = 0
         while block := os.pread(fd, 1 << 20, at):
             out.write(block)
             at += len(block)

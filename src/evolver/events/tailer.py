@@ -102,7 +102,7 @@ class Tailer:
     def _is_current(self) -> bool:
         try:
             return os.path.samestat(self._path.stat(), os.fstat(self._fd))
-        except FileNotFoundError:
+        except OSError:  # gone, or its folder closed to us
             return False
 
     def _close(self) -> None:

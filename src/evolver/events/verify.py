@@ -42,11 +42,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     caveats: tuple[str, ...]
 
 
-def verify(files: Sequence[Path], anchors: Sequence[Anchor] = (), *, whole: bool = True, size: int | None = None) -> Report:
+def verify(
+    files: Sequence[Path],
+    anchors: Sequence[Anchor] = (),
+    *,
+    whole: bool = True,
+    size: int | None = None,
+    remarks: Sequence[str] = (),
+) -> Report:
     """Check the segments, oldest first, as one chain; then what the anchors remember.
 
     `whole`: the chain must begin with the stream's first line. `size`: bytes of the last file to look at (a live log
-    grows meanwhile). Problems are in the report, none is raised.
+    grows meanwhile). `remarks` become caveats. Problems are in the report, none is raised.
     """
     walk = Walk(anchor.sequence for anchor in anchors)
     bad: BrokenError | None = None
@@ -58,7 +65,7 @@ def verify(files: Sequence[Path], anchors: Sequence[Anchor] = (), *, whole: bool
             walk.segment(file, size if last else None, first=index == 0, last=last, whole=whole)
     except BrokenError as found:
         bad = found
-    caveats = list(CAVEATS)
+    caveats = [*CAVEATS, *remarks]
     if not whole:
         caveats.append("Only part of the stream was given; nothing is said of what came before it.")
     if bad is not None:
@@ -70,6 +77,8 @@ def verify(files: Sequence[Path], anchors: Sequence[Anchor] = (), *, whole: bool
         judged = _compare(walk, anchors)
         status = "broken" if judged in ("truncated", "rewritten") else "intact"
         caveats += _about(walk, anchors, judged)
+        if paths.log_of_closed(files[-1]) is not None and not walk.closed:
+            caveats.append(f"{shown(files[-1])} does not end with segment.closed: it was cut there, or set aside as broken.")
     first_bad = bad.where if bad is not None else None
     if first_bad is None and status == "broken":
         first_bad = FirstBad(shown(files[-1]), 0, _first_wrong(walk, anchors), judged)
@@ -126,6 +135,18 @@ def combine(reports: Sequence[Report]) -> Report:
         torn_tail=any(report.torn_tail for report in reports),
         caveats=tuple(dict.fromkeys(caveat for report in reports for caveat in report.caveats)),
     )
+
+
+def other_stream(path: Path, lifeboat: Path | None) -> list[str]:
+    """A caveat when the lifeboat remembers another stream than the head beside the log."""
+    beside = heads.read(paths.head_path(path))
+    kept = heads.read(paths.head_path(lifeboat / path.name)) if lifeboat is not None else None
+    if beside is None or kept is None or kept.log == beside.log:
+        return []
+    return [
+        f"The lifeboat remembers another stream here, which ended at sequence {kept.sequence} with hash {kept.hash}. Unless this "
+        "repository was moved here since, or EVOLVER_EVENTS named another file, the log was replaced."
+    ]
 
 
 def head_anchors(path: Path, lifeboat: Path | None) -> list[Anchor]:

@@ -51,6 +51,7 @@ class Walk:
         self.events = 0
         self.segments = 0
         self.torn = False
+        self.closed = False  # whether the last file ends with the line that says so
         self.log: str | None = None
         self.wanted = dict.fromkeys(wanted, b"")  # hashes that the anchors ask for
 
@@ -72,6 +73,7 @@ class Walk:
                 self.torn = True
             if not last:
                 self._end(file, last_line, self.events - before)
+            self.closed = b'"type":"dev.evolver.segment.closed"' in last_line
         except IsADirectoryError as error:
             raise BrokenError(file, 0, None, "no regular file", unknown=True) from error
         finally:
@@ -120,6 +122,7 @@ class Walk:
             found = (rest + block).split(b"\n") if rest else block.split(b"\n")
             rest = found.pop()
             if len(rest) > lines.LONGEST:
+                self.events += number
                 raise BrokenError(file, number + 1, sequence, "malformed")
             for line in found:
                 number += 1
@@ -128,6 +131,7 @@ class Walk:
                 if not line.endswith(tail % (prev, mine)) or not line.startswith(b',"sequence":%d,' % sequence, at):
                     kind = self._why(line, prev, sequence)
                     if kind is not None:
+                        self.events += number - 1
                         raise BrokenError(file, number, sequence, kind)
                 prev = mine
                 if sequence in wanted:
@@ -164,7 +168,10 @@ class Walk:
         envelope = lines.ours(last)
         if envelope is None or envelope.name != SegmentClosed.TYPE:
             return  # set aside as broken; the chain decides
-        data = msgspec.json.decode(envelope.data, type=SegmentClosed)
+        try:
+            data = msgspec.json.decode(envelope.data, type=SegmentClosed)
+        except msgspec.DecodeError as error:
+            raise BrokenError(file, count, envelope.sequence, "damaged") from error
         if (data.count, data.bytes, data.last_hash) != (count - 1, file.stat().st_size - len(last) - 1, envelope.prevhash):
             raise BrokenError(file, count, envelope.sequence, "summary does not match")
 

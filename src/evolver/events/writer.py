@@ -129,6 +129,7 @@ class SegmentWriter:
 
     def _set_aside(self, target: Path) -> None:
         try:
+            files.make_way(target)
             self.path.rename(target)
         except OSError as error:
             message = f"{self.path} cannot be renamed to {target.name}: {error.strerror}"

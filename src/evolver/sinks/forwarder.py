@@ -6,6 +6,7 @@ first event the sink has not taken: at least once, in order.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from evolver.events.types import SinkGap
 from evolver.sinks.base import Configured, EventSink, GoneError, RefusedError, SinkError
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0
+LONGEST_ASKED_S = 60.0  # of what a receiver asks for
 CURSOR_WIDTH = 256
 IDLE_S = 1.0  # a wake-up may be missed when another process appended
 
@@ -92,7 +94,8 @@ class _Worker(threading.Thread):
         self._file = log.path.with_name("sinks") / f"{log.path.stem}.{sink.name}.json"
         cursor = self._load() if sink.replay else None
         head = log.head
-        if cursor is not None and (head is None or cursor.log in (head.log, "")):
+        # A cursor of another stream says nothing of this one: it would skip as many lines as the old one had.
+        if cursor is not None and cursor.log in ((head.log, "") if head is not None else ("",)):
             place = cursor.place
         elif head is not None:  # a sink that is new starts with what happens now, and remembers that it did
             place = Place(sequence=head.sequence, hash=head.hash, offset=head.stamp.size)
@@ -124,8 +127,7 @@ class _Worker(threading.Thread):
                 self._wake.clear()
                 if self._forward() == 0:
                     # All caught up: a gap is told in one event, however many it dropped.
-                    if self._dropped:
-                        self._tell_gap()
+                    if self._dropped and self._tell_gap():
                         continue
                     if finishing:
                         break
@@ -144,7 +146,8 @@ class _Worker(threading.Thread):
             seen += 1
             if self.sink.wants(record.envelope) and not self._deliver(record):
                 return seen
-            self._save(Place(sequence=record.envelope.sequence, hash=record.envelope.hash, offset=self._tailer.offset))
+            if not self._dropped:  # a gap nobody was told of yet must not be passed: killed now, it would be silent
+                self._save(Place(sequence=record.envelope.sequence, hash=record.envelope.hash, offset=self._tailer.offset))
         return seen
 
     def _new(self) -> Iterator[Record]:
@@ -181,11 +184,16 @@ class _Worker(threading.Thread):
         except SinkError as error:
             self._last_error = str(error)
             raise
+        except Exception as error:  # a sink of somebody else, an answer nobody thought of: the thread must outlive it
+            self._close()
+            self._last_error = f"{type(error).__name__}: {error}"
+            raise SinkError(self._last_error) from error
 
     def _pause(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
         if isinstance(error, SinkError) and error.retry_after_ms is not None:
-            return min(error.retry_after_ms / 1000, 60.0)
+            # A server that says "at once", or in the past, must not be asked thousands of times a second.
+            return min(max(error.retry_after_ms / 1000, FIRST_WAIT_S), LONGEST_ASKED_S)
         wait = tenacity.wait_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S) + tenacity.wait_random(0, FIRST_WAIT_S)
         return float(wait(state))
 
@@ -201,10 +209,11 @@ class _Worker(threading.Thread):
             self._dropped.append(record.envelope.sequence)
             self._reason = reason
 
-    def _tell_gap(self) -> None:
-        dropped, self._dropped = self._dropped, []
+    def _tell_gap(self) -> bool:
+        """One event for all that was dropped. False: there was nothing to tell, or it could not be written yet."""
+        dropped = self._dropped
         if not dropped:
-            return
+            return False
         event = SinkGap(
             sink=self.sink.name, dropped=len(dropped), first_sequence=dropped[0], last_sequence=dropped[-1], reason=self._reason
         )
@@ -212,11 +221,15 @@ class _Worker(threading.Thread):
             self._log.emit(event)
         except EvolverError as error:  # the loop meets the same fault at its own next event, and stops on it
             self._last_error = error.message
+            return False
+        self._dropped = []
+        return True
 
     def _close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with contextlib.suppress(Exception):  # of somebody else's sink
+                opened.close()
 
     # ------------------------------------------------------------ cursor
 

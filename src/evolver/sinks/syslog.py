@@ -9,8 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import select
 import socket
+import ssl
 import struct
 import time
 from typing import Literal
@@ -81,15 +81,19 @@ class SyslogSink:
         connected = socket.create_connection(self._address, timeout=TIMEOUT_S)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._protocol == "tls":
-            import ssl
-
             return ssl.create_default_context().wrap_socket(connected, server_hostname=self._address[0])
         return connected
 
     def _said_goodbye(self, connected: socket.socket) -> bool:
         """Whether the other side closed in order; a syslog server never talks. Raise `OSError` when it broke off."""
-        readable, _, _ = select.select([connected], [], [], 0)
-        return bool(readable) and not connected.recv(1024)
+        connected.settimeout(0)
+        try:
+            return not connected.recv(1024)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            # Nothing to read. Over TLS 1.3 what came may be a session ticket, which is no data: waiting for more would not end.
+            return False
+        finally:
+            connected.settimeout(TIMEOUT_S)
 
     def _wait_for_the_peer(self, connected: socket.socket) -> None:
         deadline = time.monotonic() + TIMEOUT_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -40,10 +41,10 @@ class WebhookSink:
         try:
             for _ in range(REDIRECTS):
                 answer = self._client.post(url, content=record.line, headers=self._headers(record))
-                if not answer.is_redirect:
+                if not answer.has_redirect_location:
                     break
                 url = self._followed(url, answer)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # ValueError: a Location that is no URL
             raise SinkError(f"{self._shown(url)}: {type(error).__name__}") from error
         if answer.is_success:
             return
@@ -86,6 +87,11 @@ class WebhookSink:
 
 
 def _retry_after(answer: httpx.Response) -> int | None:
-    with contextlib.suppress(ValueError):
-        return int(float(answer.headers.get("retry-after", "")) * 1000)
+    """Seconds, or a date; the forwarder bounds it. What is neither counts as not said."""
+    said = answer.headers.get("retry-after", "").strip()
+    with contextlib.suppress(ValueError, OverflowError):
+        return int(float(said) * 1000)
+    with contextlib.suppress(ValueError, OverflowError):
+        moment = parsedate_to_datetime(said)
+        return int((moment - datetime.now(UTC)).total_seconds() * 1000)
     return None
