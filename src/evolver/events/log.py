@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from evolver.errors import LogError
-from evolver.events import integrity, paths, startup
+from evolver.events import evidence, integrity, paths, startup
 from evolver.events.envelope import Envelope
 from evolver.events.files import locked, open_segment
 from evolver.events.head import Head
@@ -222,7 +222,7 @@ class EventLog:
     def _put_back(self, found: integrity.Finding) -> None:
         """The folder went away with the log in it, and our copy leads to the last hash: back with it."""
         assert self._writer.head is not None
-        startup.put_back(self.path, self._mirror, self._writer.fd)
+        evidence.put_back(self.path, self._mirror, self._writer.fd)
         self._writer.close()
         self._begin(startup.find_end(self.path, self._mirror))
         self._writer.append(
@@ -232,8 +232,8 @@ class EventLog:
     def _report(self, found: integrity.Finding) -> None:
         """Name the break in a fresh segment and raise. The damaged file is kept as a closed segment, unrepaired."""
         expected = found.head
-        with startup.witness(self._writer.fd, self._mirror) as fd:
-            broken = startup.keep_broken(self.path, expected, fd)
+        with evidence.witness(self._writer.fd, self._mirror) as fd:
+            broken = evidence.keep_broken(self.path, expected, fd)
         number = max([expected.segment, *(n for n, _ in paths.closed_segments(self.path))])
         self._writer.open_segment(
             msgspec.structs.replace(expected, segment=number), broken.name if broken is not None else None

@@ -1,4 +1,4 @@
-"""Where a log on disk ends, found from its end; and what to do with one that is not as we left it.
+"""Where a log on disk ends, found from its end.
 
 Nothing here grows with the log: the first and the last line of the open segment, and the heads, decide.
 """
@@ -6,21 +6,18 @@ Nothing here grows with the log: the first and the last line of the open segment
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from evolver.errors import LogError
-from evolver.events import chain, lines, paths
+from evolver.events import chain, evidence, lines, paths
 from evolver.events import head as heads
-from evolver.events.files import open_segment, sync_folder
+from evolver.events.files import open_segment
 from evolver.events.head import Head, Stamp
 from evolver.events.ids import uuid7
-from evolver.events.integrity import Finding, State, holds
+from evolver.events.integrity import Finding, State
 from evolver.events.mirror import Mirror
 from evolver.events.types import LogRecovered, SegmentOpened
 
@@ -41,10 +38,10 @@ def find_end(path: Path, mirror: Mirror | None) -> End:
     notes: list[LogRecovered] = []
     kept = mirror.read_head() if mirror is not None else None
     if mirror is not None:
-        notes += _from_lifeboat(path, mirror, kept)
+        notes += evidence.from_lifeboat(path, mirror, kept)
     beside = heads.read(paths.head_path(path))
     remembered = beside or kept
-    if remembered is not None and os.path.lexists(path) and not _regular(path):
+    if remembered is not None and os.path.lexists(path) and not evidence.regular(path):
         return End(None, tampered=_against(remembered, "replaced", "no regular file"))
     found = _local_end(path, notes)
     if isinstance(found, Finding):
@@ -182,119 +179,9 @@ def _set_aside(fd: int, path: Path, end: lines.Tail) -> LogRecovered:
     """Keep the torn bytes beside the log, then take them off it."""
     kept = path.with_name(f"{path.name}.torn-{uuid7()}")
     try:
-        _copy_from(fd, kept, end.end)
+        evidence.copy_from(fd, kept, end.end)
         os.ftruncate(fd, end.end)
         os.fsync(fd)
     except OSError as error:
         raise LogError(f"{path}: its torn last line cannot be set aside: {error.strerror}", "Make room on the disk.") from error
     return LogRecovered(torn_bytes=end.torn, kept_as=kept.name)
-
-
-# ---------------------------------------------------------------- lifeboat, evidence
-
-
-def _last_sequence(path: Path) -> int:
-    for file in reversed(paths.segments(path)):
-        try:
-            with file.open("rb") as stream:
-                last = lines.tail(stream.fileno()).last
-        except OSError:
-            continue
-        envelope = lines.ours(last) if last is not None else None
-        if envelope is not None:
-            return envelope.sequence
-    return 0
-
-
-def _from_lifeboat(path: Path, mirror: Mirror, kept: Head | None) -> list[LogRecovered]:
-    """Put a stream back that went away with its folder."""
-    if kept is None or not mirror.stream.is_file():
-        return []
-    gone = not paths.segments(path)
-    replaced = kept.folder != path.parent.stat().st_ino
-    lost_open = not _regular(path)
-    if not (gone or replaced or lost_open) or _last_sequence(mirror.stream) <= _last_sequence(path):
-        return []
-    put_back(path, mirror, -1)
-    how = " with its folder" if gone or replaced else ""
-    return [LogRecovered(torn_bytes=0, kept_as="", reason=f"the log was lost{how}; put back from the lifeboat")]
-
-
-def _regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
-@contextmanager
-def witness(fd: int, mirror: Mirror | None) -> Iterator[int]:
-    """The file that we wrote to: still open in `fd`, else in the lifeboat; -1 when it is nowhere."""
-    found = fd
-    if fd < 0 and mirror is not None:
-        with suppress(OSError):
-            found = os.open(mirror.stream, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        yield found
-    finally:
-        if found != fd:
-            os.close(found)
-
-
-def put_back(path: Path, mirror: Mirror | None, fd: int) -> None:
-    """The open segment from `fd` (-1: from the lifeboat), the closed ones from the lifeboat. What is there is moved aside."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(path):
-            path.rename(path.with_name(f"{path.name}.displaced-{uuid7()}"))
-        if fd >= 0 and not (mirror is not None and _same(mirror.stream, fd)):
-            _copy_from(fd, path)
-        if mirror is not None:
-            mirror.put_back()
-        sync_folder(path.parent)
-    except OSError as error:
-        raise LogError(f"{path} was lost and cannot be put back: {error.strerror}", "Make room on the disk.") from error
-
-
-def keep_broken(path: Path, expected: Head, fd: int) -> Path | None:
-    """Make the damaged file a closed segment, as it is; beside it what we wrote, when that still exists. None: no file."""
-    number = expected.segment
-    while os.path.lexists(paths.closed_path(path, number)):
-        number += 1
-    target = paths.closed_path(path, number)
-    try:
-        if fd >= 0 and not _same(path, fd) and holds(fd, expected):
-            _copy_from(fd, target.with_name(f"{target.name}.original"))
-        if not os.path.lexists(path):
-            return None
-        if not _regular(path):
-            # A folder, a link or a pipe is no segment: readers of the trail would stumble over it, or wait for ever.
-            path.rename(path.with_name(f"{path.name}.displaced-{uuid7()}"))
-            original = target.with_name(f"{target.name}.original")
-            if not os.path.lexists(original):
-                return None
-            original.rename(target)
-            return target
-        path.rename(target)
-    except OSError as error:
-        raise LogError(f"{path} was tampered with and cannot be kept: {error.strerror}", "Make room on the disk.") from error
-    return target
-
-
-def _same(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(fd))
-    except OSError:
-        return False
-
-
-def _copy_from(fd: int, target: Path, at: int = 0) -> None:
-    """What the file behind `fd` holds from `at` on, synced; in blocks, since an agent may have written gigabytes."""
-    fresh = target.with_name(f"{target.name}.new")
-    with fresh.open("wb") as out:
-        while block := os.pread(fd, 1 << 20, at):
-            out.write(block)
-            at += len(block)
-        out.flush()
-        os.fsync(out.fileno())
-    fresh.rename(target)
