@@ -32,7 +32,7 @@ class Aside:
 
     def _next(self) -> int:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        taken = [int(p.name.partition(".")[0]) for p in self.folder.iterdir() if p.name.partition(".")[0].isdigit()]
+        taken = [int(p.name.partition(".")[0]) for p in self.folder.iterdir() if p.name.partition(".")[0].isdecimal()]
         return max(taken, default=0) + 1
 
     def take(self, anchor: Anchor, area: str, path: str) -> None:
@@ -59,51 +59,58 @@ class Aside:
     def body_of(self, path: str) -> Path | None:
         """What the attempt had at a path of git's folder: None when it had nothing there, or did not change it."""
         found = None
-        if self.folder.is_dir():
-            for number in sorted((int(p.stem) for p in self.folder.glob("*.what")), reverse=True):
-                what = msgspec.msgpack.decode((self.folder / f"{number}.what").read_bytes(), type=_What)
-                if os.fsdecode(what.path) == path and what.mode is None and what.was_there:
-                    found = self.folder / f"{number}.body"
+        for number, what in reversed(self._notes()):
+            if os.fsdecode(what.path) == path and what.mode is None and what.was_there:
+                found = self.folder / f"{number}.body"
         return found
 
     def taken(self, area: str) -> dict[str, Path]:
         """What lies here of one area, each as the attempt first left it."""
         found: dict[str, Path] = {}
-        if self.folder.is_dir():
-            for number in sorted(int(p.stem) for p in self.folder.glob("*.what")):
-                what = msgspec.msgpack.decode((self.folder / f"{number}.what").read_bytes(), type=_What)
-                body = self.folder / f"{number}.body"
-                if what.area == area and what.mode is None and os.path.lexists(body):
-                    found.setdefault(os.fsdecode(what.path), body)
+        for number, what in self._notes():
+            body = self.folder / f"{number}.body"
+            if what.area == area and what.mode is None and os.path.lexists(body):
+                found.setdefault(os.fsdecode(what.path), body)
         return found
 
     def things(self) -> dict[str, Path]:
         """What was put aside: a name that says where it was -> the thing."""
         found = {}
-        for note in sorted(self.folder.glob("*.what")):
-            what = msgspec.msgpack.decode(note.read_bytes(), type=_What)
-            body = note.with_suffix(".body")
+        for number, what in self._notes():
+            body = self.folder / f"{number}.body"
             if what.mode is None and what.was_there and os.path.lexists(body):
-                found[f"{note.stem}.{what.area}.{os.fsdecode(what.path).replace('/', '%')}"[:200]] = body
+                found[f"{number}.{what.area}.{os.fsdecode(what.path).replace('/', '%')}"[:200]] = body
         return found
 
     def _note(self, what: _What) -> int:
+        """Whole or not at all, also on a disk that fails: it has its name only when it is written."""
         number = self._next()
-        with open(self.folder / f"{number}.what", "wb") as file:
+        fresh = self.folder / f"{number}.tmp"
+        with open(fresh, "wb") as file:
             file.write(msgspec.msgpack.encode(what))
             file.flush()
             os.fsync(file.fileno())
+        fresh.rename(self.folder / f"{number}.what")
         return number
+
+    def _notes(self) -> list[tuple[int, _What]]:
+        """Oldest first. What is no note of ours (an attempt can write here, too) is passed over."""
+        found = []
+        if self.folder.is_dir():
+            for number in sorted(int(p.stem) for p in self.folder.glob("*.what") if p.stem.isdecimal() and p.is_file()):
+                with suppress(msgspec.DecodeError, OSError):
+                    data = (self.folder / f"{number}.what").read_bytes()
+                    found.append((number, msgspec.msgpack.decode(data, type=_What)))
+        return found
 
     def put_back(self, areas: dict[str, Path]) -> None:
         """Everything as the attempt left it, the earliest version last."""
         if not self.folder.is_dir():
             return
-        numbers = sorted((int(p.stem) for p in self.folder.glob("*.what")), reverse=True)
-        for number in numbers:
-            note = self.folder / f"{number}.what"
-            what = msgspec.msgpack.decode(note.read_bytes(), type=_What)
-            path = os.fsdecode(what.path)
+        for number, what in reversed(self._notes()):
+            if what.area not in areas:
+                continue
+            note, path = self.folder / f"{number}.what", os.fsdecode(what.path)
             with Anchor(areas[what.area]) as anchor, suppress(FileNotFoundError):
                 self._put_back(anchor, number, path, what)
             with suppress(FileNotFoundError, NotADirectoryError):  # gone with the folder that was replaced
