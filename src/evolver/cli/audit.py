@@ -52,8 +52,19 @@ def verify_command(
 
 
 def check(directory: Path, files: list[Path] | None = None) -> Report:
-    """Verify the named files, or the worktree's whole log."""
-    return combine([_checked(job) for job in _jobs(files or [], directory)])
+    """Verify the named files, or the worktree's whole log. What looks broken is looked at again when it was written to meanwhile:
+    where a busy writer never lets us have its lock, the segments may have been listed in the middle of a rotation."""
+    jobs = _jobs(files or [], directory)
+    report = combine([_checked(job) for job in jobs])
+    for _ in range(LOOKS - 1):
+        again = _jobs(files or [], directory)
+        if report.status == "intact" or again == jobs:
+            break
+        jobs, report = again, combine([_checked(job) for job in again])
+    return report
+
+
+LOOKS = 5
 
 
 class Job(NamedTuple):
