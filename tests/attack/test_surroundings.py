@@ -70,3 +70,10 @@ def test_safecrlf_does_not_stop_the_loop(repo: Repo, verdict: str) -> None:
     assert done.code == (0 if verdict == "true" else 1), done.text
     if verdict == "false":
         assert differences(before, Snapshot.of(repo.root)) == []
+
+
+@pytest.mark.parametrize("name", [".gitignore", "src/.gitattributes", "new/deep/.gitignore"])
+def test_a_pipe_where_git_reads_is_refused(repo: Repo, name: str) -> None:
+    repo.sh(f"mkdir -p new/deep; rm -f {name}; mkfifo {name}")
+    done = repo.evolver("run", "--max-iters", "1", "--codegen", "true", "--validate", "true", "--dirty", "keep", timeout=30)
+    assert done.code == 5 and name in done.err, done.text

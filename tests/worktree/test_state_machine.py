@@ -187,6 +187,8 @@ class Rollbacks(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.baseline is None)
     @rule(script=st.sampled_from(USER_ACTS), path=paths, number=numbers)
     def user(self, script: str, path: str, number: int) -> None:
+        if "mkfifo" in script and path.rpartition("/")[2].startswith(".git"):
+            return  # git itself waits on it for ever: refused before a run, see test_a_pipe_where_git_reads_is_refused
         self.act(script, path, number)
 
     # ------------------------------------------------------------ the agent

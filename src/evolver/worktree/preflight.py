@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -12,6 +13,7 @@ from evolver.errors import GitError, PreflightError
 from evolver.model import DirtyPolicy
 from evolver.worktree.gitfolder import shared
 from evolver.worktree.ignored import Status, read_status
+from evolver.worktree.ignorerules import RULES
 from evolver.worktree.index import IndexDamaged, parse
 from evolver.worktree.site import Site
 
@@ -40,7 +42,22 @@ def preflight(site: Site, dirty: DirtyPolicy) -> None:
     _readable_index(site)
     _identity(site)
     _state_folder(site)
+    _no_pipes_for_git(site)
     _dirt(site, dirty)
+
+
+def _no_pipes_for_git(site: Site) -> None:
+    """Git opens its ignore rules and attributes by name, and waits for ever where one is a pipe (kind 38). Names only, no `stat`."""
+    pending = [os.fspath(site.root)]
+    while pending:
+        with suppress(OSError), os.scandir(pending.pop()) as listing:
+            for item in listing:
+                if item.is_dir(follow_symlinks=False):
+                    if item.name != ".git":
+                        pending.append(item.path)
+                elif item.name in RULES and not item.is_file(follow_symlinks=False) and not item.is_symlink():
+                    where = os.path.relpath(item.path, site.root)
+                    raise PreflightError(f"{where!r} is no regular file; git would wait on it", "Remove it, or put a file in its place.")
 
 
 def _usable(site: Site) -> None:
