@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,14 @@ def coverage_by_choice() -> None:
     """Only `Repo.evolver` measures coverage: in a process that is killed, traced or short of disk, coverage's own files fail."""
     for name in [n for n in os.environ if n.startswith("COVERAGE_PROCESS_")]:
         support.COVERAGE[name] = os.environ.pop(name)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def signals_as_on_a_terminal() -> None:
+    """A runner started in the background has SIGINT and SIGHUP ignored, and so would every evolver that a test starts."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
