@@ -64,7 +64,7 @@ def check_events(layout: Layout, settings: Settings) -> None:
     """The stream may not lie in the worktree: an attempt, or its rollback, would take it along."""
     if settings.events is None:
         return
-    path = layout.events(settings.events)
+    path = Path(settings.events).expanduser()  # as it is named: a link on the way that lies in the worktree can be turned elsewhere
     if within(path, layout.root) and not Path(os.path.realpath(path)).is_relative_to(layout.git_dir):
         raise UsageError(f"EVOLVER_EVENTS: {path} lies inside the worktree", "Name a path outside it, or leave it empty.")
 
