@@ -22,6 +22,7 @@ from evolver.worktree.blobs import Blobs
 from evolver.worktree.content import Content, compared, digests, kept, link_or_special
 from evolver.worktree.gitwalk import GitFolders, walk_git
 from evolver.worktree.ignored import Budget, Status, leave_new, measured, read_status
+from evolver.worktree.ignorerules import below
 from evolver.worktree.index import Index, IndexDamaged, parse, tree_oid
 from evolver.worktree.manifest import UNKNOWN, Entry, Scan, Tree, split
 from evolver.worktree.site import Site
@@ -219,7 +220,7 @@ class Taking:
             if not entry.is_file or entry.content != UNKNOWN or path in index.entries:
                 continue
             need += entry.size
-            if not _below(path, ignored):
+            if below(path, ignored) is None:
                 total += entry.size
                 largest = max(largest, (entry.size, path))
         if total > site.max_vault:
@@ -299,17 +300,6 @@ def _dirty(base: Snapshot, status: Status) -> frozenset[str]:
             if entry is not None and entry.is_file and xattrs.plain(entry.content) != b"b" + staged.oid.encode():
                 found.add(path)
     return frozenset(found)
-
-
-def _below(path: str, tops: frozenset[str]) -> bool:
-    if path in tops:
-        return True
-    at = path.find("/")
-    while at > 0:
-        if path[:at] in tops:
-            return True
-        at = path.find("/", at + 1)
-    return False
 
 
 def _siblings(common: Tree) -> tuple[str, ...]:
