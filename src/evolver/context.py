@@ -77,3 +77,17 @@ class RunContext:
 
     def iteration_id(self, number: int) -> str:
         return f"{self.run_id}/{number}"
+
+    def step_context(self, number: int, pre_ref: str) -> StepContext:
+        """What the steps of an iteration are told; makes their scratch folder."""
+        scratch = self.scratch / str(number)
+        scratch.mkdir(parents=True, exist_ok=True)
+        return StepContext(
+            run_id=self.run_id,
+            iteration=number,
+            pre_ref=pre_ref,
+            cwd=self.workdir,
+            step_dir=scratch,
+            log_dir=self.home.step_logs / self.run_id / str(number),
+            last_failure=self.scratch / "last-failure.txt",
+        )

@@ -16,11 +16,11 @@ from evolver.context import RunContext
 from evolver.crash import crash_point
 from evolver.effects.outcome import Compensation
 from evolver.errors import EvolverError, LogError
-from evolver.events.types import AlertControlChanged, AlertRefsLeft, IterationAccepting
+from evolver.events.types import AlertControlChanged, AlertRefsLeft
 from evolver.feedback import Feedback, failure_hash
 from evolver.machine import IterationState, Phase, next_phase, outcome
 from evolver.message import commit_message
-from evolver.model import Judgement, Outcome, StepContext, StepResult, Verdict
+from evolver.model import Judgement, Outcome, StepResult, Verdict
 from evolver.rejecting import Rejection
 from evolver.stepping import run_codegen
 from evolver.stop import IterationResult, RunState, cost_left
@@ -125,7 +125,7 @@ class Iteration:
         self.run.events.emit(telling.started(self.id, state.mode, self.baseline, digest), iteration=self.number)
         self.begun = True
         crash_point("iteration.started")
-        self.context = self._context()
+        self.context = self.run.step_context(self.number, self.baseline.pre_ref)
         self.validation = Validation(
             self.run, self.context, self.past.best, guard=self._guard_control, reds=self.past.reds
         )
@@ -220,17 +220,7 @@ class Iteration:
             self.run.workspace.settle(self.baseline, self.attempt)
         except AcceptRefused as refused:
             return state.but(verdict=Verdict(Judgement.FAIL, refused.reason, "accept"))
-        self.run.events.emit(
-            IterationAccepting(
-                from_="validated",
-                to="accepting",
-                iteration_id=self.id,
-                pre_ref=self.baseline.pre_ref,
-                post_ref=self.attempt.post_ref,
-                tree=self.attempt.tree,
-            ),
-            iteration=self.number,
-        )
+        self.run.events.emit(telling.accepting(self.id, self.baseline, self.attempt), iteration=self.number)
         crash_point("iteration.accepting")
         message = commit_message(self.run, self.number, self.baseline, self.attempt, self.validation.score)
         try:
@@ -283,20 +273,6 @@ class Iteration:
             announce=state.failed or state.interrupted is not None or state.survivors,
             changes_log=self.changes_log,
             started=self.started,
-        )
-
-    def _context(self) -> StepContext:
-        scratch = self.run.scratch / str(self.number)
-        scratch.mkdir(parents=True, exist_ok=True)
-        logs = self.run.home.step_logs / self.run.run_id / str(self.number)
-        return StepContext(
-            run_id=self.run.run_id,
-            iteration=self.number,
-            pre_ref=self.baseline.pre_ref,
-            cwd=self.run.workdir,
-            step_dir=scratch,
-            log_dir=logs,
-            last_failure=self.run.scratch / "last-failure.txt",
         )
 
     def _failing_output(self) -> str:

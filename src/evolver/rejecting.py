@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TypedDict, Unpack
 
 from evolver.changes.prepare import PreparedRollback
@@ -28,7 +27,7 @@ from evolver.events.types import (
     RollbackStarted,
     RunHeld,
 )
-from evolver.keeping import sha256_text
+from evolver.holding import lock_of
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase, next_phase
 from evolver.model import RollbackMode, Verdict
@@ -38,8 +37,6 @@ from evolver.rollback import STRATEGIES, Keeping
 from evolver.telling import NAMED, text_path
 from evolver.worktree.values import Attempt, Baseline, Preserved, Restored, Verified
 from evolver.worktree.workspace import Workspace
-
-HELD_LINES = 20_000  # paths of a held attempt that the resume lock remembers one by one; of the others it has a digest
 
 
 def attempt_ref(run_id: str, number: int) -> str:
@@ -248,14 +245,13 @@ class Rejection:
                 )
             self._put_back_control()
         else:
-            leftovers = (*self.verified.differences, *self.restored.problems)[:NAMED]
             self.events.emit(
                 RollbackFailed(
                     from_="rolling_back",
                     to="rollback_failed",
                     verified=False,
                     left=(*self.verified.left, *self._effects_left),
-                    leftovers=leftovers,
+                    leftovers=self._leftovers(),
                     rollback_ref=f"git:{self.baseline.pre_ref}",
                     stash_ref=self.preserved.stash,
                     vault=str(self.layout.vault),
@@ -308,31 +304,21 @@ class Rejection:
         return round((time.monotonic() - self.started) * 1000)
 
     def _lock(self, reason: str, status: ExitStatus) -> ResumeLock:
-        return ResumeLock(
-            run_id=self.run_id,
-            iteration=self.number,
-            iteration_id=self.iteration_id,
-            pre_ref=self.baseline.pre_ref,
-            post_ref=self.attempt.post_ref,
+        return lock_of(
+            self.layout,
+            self.run_id,
+            self.number,
+            self.baseline,
+            self.attempt,
             reason=reason,
-            baseline=self.baseline.fingerprint,
-            rollback_mode=str(self.mode),
-            exit_code=int(status),
-            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            mode=str(self.mode),
+            status=status,
             loop=self.loop,
             definition=self.definition,
-            validators_failed=self.failed_step,
-            leftovers=(*self.verified.differences, *self.restored.problems)[:NAMED],
-            held=held_lines(self.attempt),
-            vault=str(self.layout.vault),
+            failed_step=self.failed_step,
+            leftovers=self._leftovers(),
             changes_digest=self.changes_log.before if self.changes_log is not None else None,
         )
 
-
-def held_lines(attempt: Attempt) -> tuple[str, ...]:
-    """The attempt as it was when the loop stopped, a line a path, so that `resume` can say what drifted since."""
-    lines = [f"{c.kind} {text_path(c.path)} {c.digest}" for c in attempt.changes]
-    rest = lines[HELD_LINES:]
-    if not rest:
-        return tuple(lines)
-    return (*lines[:HELD_LINES], f"and {len(rest)} more {sha256_text(chr(10).join(rest))}")
+    def _leftovers(self) -> tuple[str, ...]:
+        return (*self.verified.differences, *self.restored.problems)[:NAMED]

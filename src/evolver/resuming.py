@@ -11,12 +11,13 @@ from evolver.changes.within import ChangesLogAt
 from evolver.definition import LoopDefinition
 from evolver.errors import ExitStatus, HeldError, UsageError
 from evolver.events.types import RunResumed
+from evolver.holding import held_lines
 from evolver.keeping import stored_definition
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase
 from evolver.model import Judgement, RollbackMode, Verdict
 from evolver.opening import Opened
-from evolver.rejecting import Rejection, held_lines
+from evolver.rejecting import Rejection
 from evolver.resume_lock import ResumeLock, read, remove
 from evolver.telling import text_path
 from evolver.worktree.values import Attempt, Baseline, ChangeKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from evolver.events.types import IterationAccepted, IterationInspected, IterationNoChange, IterationStarted
+from evolver.events.types import IterationAccepted, IterationAccepting, IterationInspected, IterationNoChange, IterationStarted
 from evolver.model import RollbackMode
 from evolver.worktree.values import Accepted, Attempt, Baseline, Preserved, Restored
 
@@ -45,6 +45,17 @@ def inspected(iteration_id: str, baseline: Baseline, attempt: Attempt) -> Iterat
         control=attempt.control.changed[:NAMED],
         committable=attempt.committable,
         patch_id=attempt.patch_id,
+    )
+
+
+def accepting(iteration_id: str, baseline: Baseline, attempt: Attempt) -> IterationAccepting:
+    return IterationAccepting(
+        from_="validated",
+        to="accepting",
+        iteration_id=iteration_id,
+        pre_ref=baseline.pre_ref,
+        post_ref=attempt.post_ref,
+        tree=attempt.tree,
     )
 
 

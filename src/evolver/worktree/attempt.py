@@ -8,12 +8,14 @@ from collections.abc import Iterator, Set
 from typing import TypedDict
 
 from evolver.git import Git
-from evolver.worktree import verify
+from evolver.worktree import mounts, refs, verify
+from evolver.worktree.beside import Beside
 from evolver.worktree.control import Guarded
 from evolver.worktree.inspect import Inspection, changes_of
 from evolver.worktree.manifest import lookup
+from evolver.worktree.site import Site
 from evolver.worktree.snapshot import STASH_LOG, Snapshot
-from evolver.worktree.values import Change, ChangeKind, RefChange
+from evolver.worktree.values import Attempt, Change, ChangeKind, ControlReport, RefChange
 
 COMMITS = 1000  # of the agent's own, that are listed
 
@@ -22,6 +24,31 @@ class Counts(TypedDict):
     insertions: int
     deletions: int
     patch_id: str
+
+
+def attempt_of(
+    site: Site, bare: Git, snapshot: Snapshot, guarded: Guarded, found: Inspection, beside: Beside, control: ControlReport
+) -> Attempt:
+    """The attempt as others see it. `bare`: a git that reads no file of the worktree."""
+    moved = refs.changes(snapshot.refs, guarded.refs)
+    commits, subjects = commits_since(site.git, snapshot.pre_ref, guarded.refs.commit)
+    return Attempt(
+        post_ref=guarded.refs.commit,
+        branch=guarded.refs.branch,
+        changes=describe(found, snapshot, guarded, site.lived_in),
+        refs=tuple(r for r in (*head_and_stash(snapshot, guarded), *moved) if r.name not in beside.left),
+        commits=commits,
+        commit_subjects=subjects,
+        index_changed=found.index_changed,
+        control=control,
+        committable=found.tree != snapshot.head_tree or bool(found.oversized or found.refused),
+        oversized=found.oversized,
+        refs_left=tuple(r.name for r in moved if r.name in beside.left),
+        refs_put_back=tuple(sorted(beside.unclear)),
+        tree=found.tree,
+        mounts=tuple(mounts.differences(snapshot.mounts, mounts.inside(site.root))),
+        **stat_of(bare, snapshot.pre_ref, found),
+    )
 
 
 def describe(found: Inspection, snapshot: Snapshot, guarded: Guarded, lived_in: Set[str]) -> tuple[Change, ...]:

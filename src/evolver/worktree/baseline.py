@@ -7,7 +7,6 @@ give back. Later ones: one walk, and what changed.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -21,15 +20,14 @@ from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.blobs import Blobs
 from evolver.worktree.content import Content, compared, digests, kept, link_or_special
 from evolver.worktree.gitwalk import GitFolders, walk_git
+from evolver.worktree.holdings import check_room, dirty
 from evolver.worktree.ignored import Budget, Status, leave_new, measured, read_status
-from evolver.worktree.ignorerules import below
 from evolver.worktree.index import Index, IndexDamaged, parse, tree_oid
 from evolver.worktree.manifest import UNKNOWN, Entry, Scan, Tree, split
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import DotGit, Snapshot, encode
 
 TRIES = 10
-SPARE = 4 << 20  # bytes of disk that stay free beside what is kept
 
 
 def take(site: Site, known: Snapshot | None, iteration_id: str, *, reuse_walk: bool) -> Snapshot:
@@ -169,7 +167,7 @@ class Taking:
     def _read(self, anchor: Anchor, result: Scan, found: refs.Refs, index: Index) -> None:
         known = self.known
         blobs = self.blobs = Blobs(self.site.git, index, known)
-        self._check_room(result, index)
+        check_room(self.site, result, index, self.status.ignored if self.status is not None else frozenset())
         read = kept(anchor, self.site.vault, inline=False)
         attributes = xattrs.bearing(self.site.root, self._unread(result))
         for path in result.touched:
@@ -208,34 +206,6 @@ class Taking:
             return read(path, entry, None)
         except PermissionError as error:
             raise PreflightError(f"{path} cannot be read", "Make it readable for this user, or ignore and leave it.") from error
-
-    def _check_room(self, result: Scan, index: Index) -> None:
-        """Raise `PreflightError` when untracked files are more than may be kept, or than the disk has room for."""
-        site, total, largest = self.site, 0, (0, "")
-        ignored = self.status.ignored if self.status is not None else frozenset()
-        need = 0
-        for path in result.touched:
-            folder, name = split(path)
-            entry = result.tree[folder][name]
-            if not entry.is_file or entry.content != UNKNOWN or path in index.entries:
-                continue
-            need += entry.size
-            if below(path, ignored) is None:
-                total += entry.size
-                largest = max(largest, (entry.size, path))
-        if total > site.max_vault:
-            raise PreflightError(
-                f"untracked files hold {total >> 20} MiB, more than the {site.max_vault >> 20} MiB that may be kept;"
-                f" the largest is {largest[1]!r} ({largest[0] >> 20} MiB)",
-                "Move it away, ignore it, or raise EVOLVER_MAX_VAULT.",
-            )
-        free = shutil.disk_usage(site.layout.vault).free
-        copies = 1 if site.boat.same_filesystem() else 2
-        if need * copies + SPARE > free:
-            raise PreflightError(
-                f"too little disk for the baseline: {need >> 10} KiB are to be kept, {free >> 10} KiB are free",
-                f"Make room on the filesystem of {site.layout.vault}.",
-            )
 
     # ------------------------------------------------------------ the value
 
@@ -279,27 +249,7 @@ class Taking:
         if status is None:
             status = read_status(site.git)
         staged = tree_oid(index) != head_tree and bool(status.staged)
-        return replace(base, ignored=status.ignored, dirty=_dirty(base, status), staged=staged)
-
-
-def _dirty(base: Snapshot, status: Status) -> frozenset[str]:
-    """Tracked paths that hold uncommitted work. Not: what git calls modified for ever though it is the blob (kind 10). Too: what
-    git was told not to look at (kind 7)."""
-    found = set()
-    for path in status.dirty:
-        staged = base.index.entries.get(path)
-        entry = manifest.lookup(base.work, path)
-        if path not in status.staged and staged is not None and entry is not None and entry.is_file:
-            same_mode = bool(entry.mode & 0o100) == (staged.mode == 0o100755)
-            if same_mode and xattrs.plain(entry.content) == b"b" + staged.oid.encode():
-                continue
-        found.add(path)
-    for path, staged in base.index.entries.items():
-        if staged.hidden:
-            entry = manifest.lookup(base.work, path)
-            if entry is not None and entry.is_file and xattrs.plain(entry.content) != b"b" + staged.oid.encode():
-                found.add(path)
-    return frozenset(found)
+        return replace(base, ignored=status.ignored, dirty=dirty(base, status), staged=staged)
 
 
 def _siblings(common: Tree) -> tuple[str, ...]:

@@ -4,16 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from evolver.worktree import mounts
+from evolver.worktree.beside import Beside
 from evolver.worktree.gitfolder import Kind, kind_of
-from evolver.worktree.gitwalk import GitFolders
-from evolver.worktree.inspect import Changed, read_index
-from evolver.worktree.manifest import Tree, entries, lookup
+from evolver.worktree.gitwalk import GitFolders, walk_git
+from evolver.worktree.inspect import Changed, read_index, walk
+from evolver.worktree.manifest import Scan, Tree, entries, lookup
+from evolver.worktree.rebuild import is_replaced
 from evolver.worktree.refs import STASH, Refs
+from evolver.worktree.retention import altered_beside, place_of
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import STASH_LOG, Snapshot
 from evolver.worktree.state import StateBack, read_refs
+from evolver.worktree.values import Verified
 
 NAMED = 200
+
+
+def compare(site: Site, snapshot: Snapshot, beside: Beside, proof: Scan | None) -> tuple[Verified, Scan]:
+    """Everything. `proof`: a walk that met nothing but the baseline, when nobody wrote since; without one it is made here."""
+    differences: list[str] = []
+    if proof is None:
+        proof, changed = walk(site, snapshot, beside.opaque, name=False)
+        differences += worktree(changed)
+    differences += [f"{path}: cannot be read" for path in proof.unreadable]
+    if site.root.stat().st_mode & 0o7777 != snapshot.root_mode:
+        differences.append("the mode of the worktree's own folder differs")
+    differences += mounts.differences(snapshot.mounts, mounts.inside(site.root))
+    if is_replaced(site, snapshot):
+        differences.insert(0, ".git is not the one of the baseline")
+    else:
+        folders = walk_git(site, snapshot, keep=False)
+        differences += repository(site, snapshot, folders, beside.left, shared=beside.shared)
+    aside = [f"{p} (earlier: {place_of(site, snapshot, p)})" for p in altered_beside(site, snapshot, beside.opaque)]
+    added = (f".git/worktrees/{name}/" for name in sorted(site.lived_in))
+    left = (*snapshot.left, *sorted(beside.opaque), *aside[:NAMED], *added)
+    return Verified(tuple(differences[:NAMED]), left), proof
 
 
 def worktree(changed: Changed) -> list[str]:

@@ -28,26 +28,17 @@ from evolver.errors import EXHAUSTED, EvolverError, GitError, NotRestoredError, 
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
-from evolver.worktree import attribution, mounts, refs
+from evolver.worktree import attribution
 from evolver.worktree import snapshot as snapshots
-from evolver.worktree import verify as verifying
 from evolver.worktree.accept import Accepting, AcceptRefused
 from evolver.worktree.aside import Aside
-from evolver.worktree.attempt import (
-    commits_since,
-    describe,
-    diff_pieces,
-    head_and_stash,
-    history_pieces,
-    messages_since,
-    stat_of,
-)
+from evolver.worktree.attempt import attempt_of, diff_pieces, history_pieces, messages_since
 from evolver.worktree.baseline import take
+from evolver.worktree.beside import Beside
 from evolver.worktree.control import Guard, Guarded
 from evolver.worktree.copies import base_of
 from evolver.worktree.durable import settled_on_disk
 from evolver.worktree.finishing import accepting_commit, finish
-from evolver.worktree.gitwalk import walk_git
 from evolver.worktree.inspect import Inspection, inspect, walk
 from evolver.worktree.keeping import ATTEMPTS, anchor_refs, copy_all, copy_nested, keep_under, store_in_stash
 from evolver.worktree.kept import forget_copies, prune
@@ -56,14 +47,14 @@ from evolver.worktree.named import displaced
 from evolver.worktree.preflight import preflight
 from evolver.worktree.preserve import keep
 from evolver.worktree.quiet import Quiet
-from evolver.worktree.rebuild import adopt_identity, is_replaced, mark_replaced
+from evolver.worktree.rebuild import adopt_identity, mark_replaced
 from evolver.worktree.restore import files_back, index_back, journal, journal_done, state_back
-from evolver.worktree.retention import altered_beside, place_of, remember_user_files, retained
+from evolver.worktree.retention import altered_beside, remember_user_files, retained
 from evolver.worktree.settle import settle
-from evolver.worktree.siblings import siblings, worked_in
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Preserved, Restored, Verified
+from evolver.worktree.verify import compare
 
 DEFAULT_MAX_VAULT = 2 << 30  # bytes of untracked files a run may have to keep
 
@@ -80,10 +71,7 @@ class Workspace:
     _guarded: Guarded | None = None
     _control: ControlReport = field(default_factory=ControlReport)
     _found: Inspection | None = None
-    _left: frozenset[str] = frozenset()
-    _unclear: dict[str, str] = field(default_factory=dict)  # refs to be put back that somebody else may have moved
-    _opaque: frozenset[str] = frozenset()
-    _shared: bool = False  # another run is active in a sibling worktree, or was since the baseline
+    _beside: Beside = field(default_factory=Beside)
     _proof: Scan | None = None  # a walk after the last write that met nothing but the baseline
     _quiet: Quiet | None = None  # knows whether anybody wrote since that walk
     _altered: tuple[str, ...] = ()  # ignored files of the user that the validators of a passing attempt changed
@@ -124,7 +112,7 @@ class Workspace:
         self._site.write_own_stash("", ())
         self._site.lived_in.clear()
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
-        self._control, self._altered, self._shared = ControlReport(), (), False
+        self._control, self._altered, self._beside = ControlReport(), (), Beside()
         self._look_beside()
         reserve.hold(self.layout.reserve)
         crash_point("baseline.after")
@@ -174,27 +162,9 @@ class Workspace:
             return Attempt(guarded.refs.commit, guarded.refs.branch, control=control, unknown=str(error))
 
     def _inspect(self, snapshot: Snapshot, guarded: Guarded, control: ControlReport) -> Attempt:
-        found = self._found = inspect(self._site, snapshot, guarded, self._opaque, self._their_exclude())
+        found = self._found = inspect(self._site, snapshot, guarded, self._beside.opaque, self._their_exclude())
         found.displaced = displaced(self._site, self._aside())
-        moved = refs.changes(snapshot.refs, guarded.refs)
-        commits, subjects = commits_since(self._site.git, snapshot.pre_ref, guarded.refs.commit)
-        attempt = Attempt(
-            post_ref=guarded.refs.commit,
-            branch=guarded.refs.branch,
-            changes=describe(found, snapshot, guarded, self._site.lived_in),
-            refs=tuple(r for r in (*head_and_stash(snapshot, guarded), *moved) if r.name not in self._left),
-            commits=commits,
-            commit_subjects=subjects,
-            index_changed=found.index_changed,
-            control=control,
-            committable=found.tree != snapshot.head_tree or bool(found.oversized or found.refused),
-            oversized=found.oversized,
-            refs_left=tuple(r.name for r in moved if r.name in self._left),
-            refs_put_back=tuple(sorted(self._unclear)),
-            tree=found.tree,
-            mounts=tuple(mounts.differences(snapshot.mounts, mounts.inside(self._site.root))),
-            **stat_of(self._bare_git(), snapshot.pre_ref, found),
-        )
+        attempt = attempt_of(self._site, self._bare_git(), snapshot, guarded, found, self._beside, control)
         crash_point("inspect.after")
         return attempt
 
@@ -219,10 +189,10 @@ class Workspace:
         copy = partial(copy_nested, site, snapshot, guarded, found, name=ref.removeprefix(ATTEMPTS))
         kept = keep(site, snapshot, found, message=message, post_ref=attempt.post_ref, copy=copy)
         crash_point("preserve.commit")
-        names = anchor_refs(self._site, snapshot, guarded.refs, self._left, kept.commit)
+        names = anchor_refs(self._site, snapshot, guarded.refs, self._beside.left, kept.commit)
         stash = None
         if kept.holds:
-            stash = store_in_stash(site, snapshot, guarded.refs, kept, message, shared=self._shared)
+            stash = store_in_stash(site, snapshot, guarded.refs, kept, message, shared=self._beside.shared)
         elif kept.copies:  # an entry of the stash list would be empty
             names = (keep_under(site, kept, ref)[0], *names)
         crash_point("preserve.after")
@@ -240,7 +210,7 @@ class Workspace:
         kept = keep(site, snapshot, found, message=message, post_ref=attempt.post_ref, copy=copy, ignored=True)
         crash_point("keep.before")
         name, commit = keep_under(site, kept, ref)
-        names = anchor_refs(site, snapshot, guarded.refs, self._left, commit)
+        names = anchor_refs(site, snapshot, guarded.refs, self._beside.left, commit)
         crash_point("keep.after")
         return Preserved(None, (name, *names), self._copies(kept.copies))
 
@@ -254,15 +224,15 @@ class Workspace:
         snapshot, guarded, site = self._of(baseline), self._quiesced(baseline), self._site
         journal(site, snapshot)
         self._look_beside()
-        remember_user_files(site, snapshot, altered_beside(site, snapshot, self._opaque))
+        remember_user_files(site, snapshot, altered_beside(site, snapshot, self._beside.opaque))
         # What validators did since the attempt was inspected is met by the walk below, which serves `verify` too.
-        changed = self._found.changed if self._found is not None else walk(site, snapshot, self._opaque, name=False)[1]
+        changed = self._found.changed if self._found is not None else walk(site, snapshot, self._beside.opaque, name=False)[1]
         self._found = None
         files = files_back(site, snapshot, changed)
-        state = state_back(site, snapshot, guarded.refs, self._left, shared=self._shared, unclear=self._unclear)
+        state = state_back(site, snapshot, guarded.refs, self._beside.left, shared=self._beside.shared, unclear=self._beside.unclear)
         index = index_back(site, snapshot, changed)
-        self._quiet = Quiet(site.root, snapshot.work) if not self._opaque else None  # before the walk looks at anything
-        scan, rest = walk(site, snapshot, self._opaque, name=False)
+        self._quiet = Quiet(site.root, snapshot.work) if not self._beside.opaque else None  # before the walk looks at anything
+        scan, rest = walk(site, snapshot, self._beside.opaque, name=False)
         problems = (*files.problems, *state.problems, *index.problems)
         again = files_back(site, snapshot, rest)
         self._proof = scan if not rest else None
@@ -273,7 +243,7 @@ class Workspace:
     def verify(self, baseline: Baseline) -> Verified:
         """Compare the worktree and the repository with the baseline anew."""
         self._look_beside()
-        verified, scan = self._compare(baseline, self._proof)
+        verified, scan = compare(self._site, self._of(baseline), self._beside, self._proof)
         snapshot = self._of(baseline)
         if verified.equal:
             snapshot.work_trusted = scan.trusted_ns
@@ -285,7 +255,7 @@ class Workspace:
     def fingerprint_now(self, baseline: Baseline) -> Verified:
         """What differs from the baseline now (stat data aside). Works on a held tree; changes nothing in it."""
         self._look_beside()
-        return self._compare(baseline, None)[0]
+        return compare(self._site, self._of(baseline), self._beside, None)[0]
 
     def hold(self, baseline: Baseline, attempt: Attempt) -> None:
         """Mode none: put the attempt's own control files back, so that the state is as the agent left it."""
@@ -312,7 +282,7 @@ class Workspace:
         if found.refused:
             return ()  # will not be committed, so there is nothing to be made as it was validated
         try:
-            settled = settle(self._site, snapshot, found, self._opaque)
+            settled = settle(self._site, snapshot, found, self._beside.opaque)
         except (GitError, OSError) as error:
             raise AcceptRefused(f"what the validators left could not be put right: {error}") from error
         if settled.problems:
@@ -337,9 +307,9 @@ class Workspace:
         if not attempt.committable:
             raise AcceptRefused("the attempt left nothing to commit")
         users = sorted({*found.user_untracked(snapshot), *self._altered})
-        remember_user_files(self._site, snapshot, [*users, *altered_beside(self._site, snapshot, self._opaque)])
+        remember_user_files(self._site, snapshot, [*users, *altered_beside(self._site, snapshot, self._beside.opaque)])
         accepting = Accepting(
-            self._site, snapshot, found, guarded.refs, attempt.commits, self._left, self._shared, self._unclear
+            self._site, snapshot, found, guarded.refs, attempt.commits, self._beside.left, self._beside.shared, self._beside.unclear
         )
         commit = accepting.run(message, commits, hooks=hooks)
         return Accepted(
@@ -358,7 +328,7 @@ class Workspace:
         """Recovery: `accept` was killed after its commit was made. Index, HEAD and refs are as they should be then; put back the stash
         list, and what else of git's state the attempt took away. What a person added since stays. Returns the commit's paths, as
         text. Idempotent. Raise `NotRestoredError` when it cannot be done."""
-        finish(self._site, self._of(baseline), self._quiesced(baseline), self._left, commit, shared=self._shared)
+        finish(self._site, self._of(baseline), self._quiesced(baseline), self._beside.left, commit, shared=self._beside.shared)
         listed = self._site.git.run("diff-tree", "-r", "-z", "--no-renames", "--name-only", baseline.pre_ref, commit)
         return tuple(p.decode("utf-8", "backslashreplace") for p in listed.fields())
 
@@ -420,39 +390,5 @@ class Workspace:
         return self._found
 
     def _look_beside(self) -> None:
-        """Refs that are not this run's to move, and folders that are other worktrees."""
-        site, snapshot = self._site, self._snapshot
-        others = siblings(site, snapshot)
-        self._shared = self._shared or any(s.active for s in others)
-        self._opaque = worked_in(site, snapshot, others)
-        if snapshot is None:
-            return
-        now = self._guarded.refs if self._guarded is not None else snapshot.refs
-        self._left = attribution.left(snapshot, now, others)
-        if self._shared:
-            moved = {r.name for r in refs.changes(snapshot.refs, now)}
-            self._left |= moved - {refs.STASH, snapshot.refs.branch} - attribution.ours(site, snapshot, now, others)
-        elif attribution.stashed_beside(site, snapshot, others):
-            self._left |= {refs.STASH}
-        self._unclear = attribution.unclear(site, snapshot, now, self._left, others)
-
-    def _compare(self, baseline: Baseline, proof: Scan | None) -> tuple[Verified, Scan]:
-        snapshot, site = self._of(baseline), self._site
-        differences: list[str] = []
-        if proof is None:
-            proof, changed = walk(site, snapshot, self._opaque, name=False)
-            differences += verifying.worktree(changed)
-        differences += [f"{path}: cannot be read" for path in proof.unreadable]
-        if site.root.stat().st_mode & 0o7777 != snapshot.root_mode:
-            differences.append("the mode of the worktree's own folder differs")
-        differences += mounts.differences(snapshot.mounts, mounts.inside(site.root))
-        if is_replaced(site, snapshot):
-            differences.insert(0, ".git is not the one of the baseline")
-        else:
-            folders = walk_git(site, snapshot, keep=False)
-            differences += verifying.repository(site, snapshot, folders, self._left, shared=self._shared)
-        beside = [f"{p} (earlier: {place_of(site, snapshot, p)})" for p in altered_beside(site, snapshot, self._opaque)]
-        added = (f".git/worktrees/{name}/" for name in sorted(site.lived_in))
-        left = (*snapshot.left, *sorted(self._opaque), *beside[: verifying.NAMED], *added)
-        return Verified(tuple(differences[: verifying.NAMED]), left), proof
-
+        now = self._guarded.refs if self._guarded is not None else None
+        self._beside = self._beside.look(self._site, self._snapshot, now)
