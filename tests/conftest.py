@@ -22,7 +22,7 @@ GITCONFIG = """[user]
 
 @pytest.fixture(autouse=True, scope="session")
 def coverage_by_choice() -> None:
-    """Only `Repo.evolver` measures coverage: in a process that is killed, traced or short of disk, coverage's own files fail."""
+    """Only some calls of `Repo.evolver` measure coverage: in a process that is killed, traced or short of disk, its files fail."""
     for name in [n for n in os.environ if n.startswith("COVERAGE_PROCESS_")]:
         support.COVERAGE[name] = os.environ.pop(name)
 
