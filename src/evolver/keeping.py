@@ -73,3 +73,9 @@ def load_best(layout: Layout, loaded: LoadedLoop) -> Decimal | None:
 
 def save_best(layout: Layout, loaded: LoadedLoop, best: Decimal) -> None:
     write_atomic(_best_path(layout, loaded), f"{best}\n".encode())
+
+
+def forget_best(layout: Layout) -> None:
+    """Of every loop: what reached it is no longer in the tree. The next run measures what is there before its first iteration."""
+    for path in (layout.state / "best").glob("*.txt"):
+        path.unlink(missing_ok=True)

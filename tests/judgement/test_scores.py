@@ -108,6 +108,15 @@ def test_the_best_so_far_survives_restarts(bench: Bench) -> None:
     assert bench.reasons() == ["score: 4 against best 5 is no improvement"]
 
 
+def test_a_revert_forgets_the_best_and_the_next_run_measures_what_is_there(bench: Bench) -> None:
+    loop(bench, PATTERN, scripted(5), iters=1)
+    bench.evolver("run", exit=0)
+    bench.evolver("revert", "last", exit=0)
+    loop(bench, PATTERN, scripted(4), iters=1)
+    bench.evolver("run", exit=0)
+    assert bench.last("run.finished")["best_score"] == "4"
+
+
 def test_a_goal_of_a_score_ends_the_run(bench: Bench) -> None:
     loop(bench, PATTERN, "echo $EVOLVER_ITERATION > app.txt", more="until = 'score >= 3'", iters=9)
     bench.evolver("run", exit=0)

@@ -95,6 +95,39 @@ def test_an_odd_answer_is_an_outage_like_any_other(
         assert taken == ids_of(log)
 
 
+def test_an_endless_answer_is_hung_up_on_and_nothing_comes_twice(log: EventLog, tmp_path: Path) -> None:
+    taken: list[str] = []
+    sent: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            taken.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["id"])
+            self.send_response(200)
+            self.end_headers()
+            sent.append(0)
+            with contextlib.suppress(OSError):
+                while True:
+                    sent[-1] += self.wfile.write(bytes(65536))
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+        forwarder = Forwarder(log, configured(tmp_path, SinkSection(kind="webhook", url=url)))
+        forwarder.start()
+        emit(log, 3)
+        assert forwarder.drain(10_000) == ()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert taken == ids_of(log)
+    assert max(sent) < 64 << 20  # what the sockets' buffers took
+
+
 @pytest.mark.parametrize("said", ["0", "-5", "-inf", "Wed, 21 Oct 2015 07:28:00 GMT"])
 def test_a_server_that_says_try_at_once_is_not_flooded(log: EventLog, tmp_path: Path, said: str) -> None:
     with answering(429, {"retry-after": said}) as (url, taken, requests, healed):

@@ -19,7 +19,8 @@ EPILOG = """Examples:
   evolver revert 3
   evolver revert last
 
-Not a rollback: the iteration was accepted, and what came after it stays.
+Not a rollback: the iteration was accepted, and what came after it stays. The best score is forgotten: the next run measures
+what is there then.
 """
 
 
@@ -36,6 +37,7 @@ def revert(
     from evolver.definition import RollbackSection
     from evolver.errors import ExitStatus, PreflightError
     from evolver.events.types import IterationReverted
+    from evolver.keeping import forget_best
     from evolver.layout import locate
     from evolver.opening import opened
     from evolver.revert import revert as undo
@@ -61,6 +63,7 @@ def revert(
                 iteration_id=wanted.iteration_id, commit=result.commit, revert_commit=result.revert_commit
             )
             worktree.log.emit(event, run_id=run_id, iteration=int(number))
+            forget_best(layout)
         what = "was reverted before, by" if result.done_before else "reverted by"
         typer.echo(f"Iteration {wanted.iteration_id} ({result.commit[:12]}) {what} {result.revert_commit[:12]}.")
 

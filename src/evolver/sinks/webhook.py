@@ -16,6 +16,7 @@ from evolver.sinks.base import GoneError, RefusedError, SinkError
 
 TIMEOUT_S = 5.0
 REDIRECTS = 5
+ANSWER = 64 << 10  # bytes of an answer that are read
 # What says that this very event will never be taken. Anything else may be a bad deployment: the log is the spool, so wait.
 _REFUSED = frozenset({400, 413, 415, 422})
 
@@ -40,7 +41,8 @@ class WebhookSink:
         url = self._url
         try:
             for _ in range(REDIRECTS):
-                answer = self._client.post(url, content=record.line, headers=self._headers(record))
+                with self._client.stream("POST", url, content=record.line, headers=self._headers(record)) as answer:
+                    _read_some(answer)
                 if not answer.has_redirect_location:
                     break
                 url = self._followed(url, answer)
@@ -84,6 +86,16 @@ class WebhookSink:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _read_some(answer: httpx.Response) -> None:
+    """A short answer to its end, so that the connection can be used again; an endless one is hung up on."""
+    read = 0
+    with contextlib.suppress(httpx.HTTPError):  # the status was told: what comes after it changes nothing
+        for chunk in answer.iter_raw():
+            read += len(chunk)
+            if read > ANSWER:
+                return
 
 
 def _retry_after(answer: httpx.Response) -> int | None:
