@@ -90,6 +90,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int = 0
     log: str = ""  # path of the full output
     log_bytes: int = 0
+    log_error: str = ""  # why `log` does not hold all of the output
     tail: str = ""  # last bytes of the output, decoded and redacted; bounded
     survivors: tuple[int, ...] = ()  # pids that could not be killed: nothing may be restored under them
     killed: int = 0  # descendants that had to be killed after the step ended

@@ -84,6 +84,7 @@ def run_step(
             duration_ms=result.duration_ms,
             log=result.log,
             log_bytes=result.log_bytes,
+            log_error=result.log_error,
             round=context.repair_round,
             flaky=result.flaky,
             killed=result.killed,

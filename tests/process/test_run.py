@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evolver.interrupts import Interrupts
-from evolver.process import TAIL_BYTES, Command, run
+from evolver.process import TAIL_BYTES, Command, output, run
 from evolver.redact import Redactor
 
 from .conftest import Make, alive
@@ -167,6 +167,17 @@ print(done.exit_code, done.log_bytes, peak)
 
 def test_the_test_above_measures_something() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 1000
+
+
+def test_an_output_without_end_fills_no_disk(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "LOG_BYTES", 2 << 20)
+    command = make("head -c 5000000 /dev/zero; echo; echo end")
+    done = run(command, interrupts=Interrupts())
+    assert done.exit_code == 0
+    assert command.log.stat().st_size == 2 << 20
+    assert done.log_bytes == 5_000_005
+    assert done.tail.endswith(b"end\n")
+    assert "2 MiB" in done.log_error
 
 
 def test_what_the_redactor_hides_is_hidden_in_the_log_and_in_the_tail(make: Make) -> None:

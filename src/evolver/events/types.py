@@ -245,6 +245,7 @@ class StepFinished(Event, frozen=True, kw_only=True):
     duration_ms: int
     log: str
     log_bytes: int
+    log_error: str = ""  # why the log does not hold all of the output
     round: int = 0
     flaky: bool = False
     score: str | None = None

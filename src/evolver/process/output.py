@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from evolver.process.values import TAIL_BYTES, Redactor
 
+LOG_BYTES = 1 << 30  # that a log file may have: an agent that prints without end would fill the user's disk
+
 
 class Output:
-    """Where a child's output goes. A full disk ends the log, not the reading: a child blocked on its pipe would hang."""
+    """Where a child's output goes. A full disk, or a log as long as it may be, ends the log and not the reading: a child blocked
+    on its pipe would hang."""
 
     def __init__(self, log: Path, redactor: Redactor | None, listener: Callable[[bytes], None] | None) -> None:
         self.bytes = 0
@@ -19,6 +23,7 @@ class Output:
         self._redactor = redactor
         self._listener = listener
         self._log = -1
+        self._room = LOG_BYTES
         try:
             log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -54,7 +59,10 @@ class Output:
         view = memoryview(data)
         while view and self._log >= 0:
             try:
-                view = view[os.write(self._log, view) :]
+                if not self._room:
+                    raise OSError(errno.EFBIG, f"it has {LOG_BYTES >> 20} MiB")
+                written = os.write(self._log, view[: self._room])
+                view, self._room = view[written:], self._room - written
             except OSError as error:
                 self.error = f"the log is cut short: {error.strerror}"
                 os.close(self._log)

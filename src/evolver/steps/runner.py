@@ -111,6 +111,7 @@ def to_result(name: str, log: Path, done: Finished) -> StepResult:
         duration_ms=done.duration_ms,
         log=str(log),
         log_bytes=done.log_bytes,
+        log_error=done.log_error,
         tail=done.tail.decode("utf-8", "replace")[-TAIL_CHARS:],
         survivors=done.survivors,
         killed=done.killed,

@@ -63,7 +63,8 @@ def _steps(it: IterationView) -> list[str]:
         telling = words.lines_that_matter(output_tail(failing.log))
         out += [f"| {line}" for line in telling]
         if failing.log:
-            out.append(f"all {words.count(failing.log_bytes)} bytes: {failing.log}")
+            told = f"{words.count(failing.log_bytes)} bytes: {failing.log}"
+            out.append(f"{told} ({words.one_line(failing.log_error)})" if failing.log_error else f"all {told}")
     return out or ["none ran"]
 
 

@@ -162,7 +162,8 @@ def _step_event(steps: tuple[StepView, ...], event: ev.StepStarted | ev.StepFini
     started = steps[index] if index is not None else StepView(event.step, event.name, event.round, started_at=time)
     done = replace(
         started, judgement=event.judgement, reason=event.reason, exit_code=event.exit_code, duration_ms=event.duration_ms,
-        log=event.log, log_bytes=event.log_bytes, score=event.score, flaky=event.flaky, killed=event.killed, agent=event.agent,
+        log=event.log, log_bytes=event.log_bytes, log_error=event.log_error, score=event.score, flaky=event.flaky, killed=event.killed,
+        agent=event.agent,
         tokens=(event.input_tokens or 0) + (event.output_tokens or 0), cost=_money(event.cost_usd), transient=event.transient,
     )  # fmt: skip
     return (*steps, done) if index is None else (*steps[:index], done, *steps[index + 1 :])

@@ -25,6 +25,7 @@ class StepView:
     duration_ms: int = 0
     log: str = ""
     log_bytes: int = 0
+    log_error: str = ""
     score: str | None = None
     flaky: bool = False
     killed: int = 0
