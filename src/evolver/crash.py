@@ -69,7 +69,7 @@ CRASH_POINTS = (
 )
 
 # Outside runs: each feature's own tests kill there.
-OTHER_CRASH_POINTS = ("changes.write", "changes.step", "revert.merged", "revert.committed")
+OTHER_CRASH_POINTS = ("changes.write", "changes.step", "revert.merged", "revert.committed", "vouched.index", "vouched.ref")
 
 _passes: dict[str, int] = {}
 

@@ -21,6 +21,7 @@ from evolver.rejecting import Rejection
 from evolver.resume_lock import ResumeLock, read, remove
 from evolver.telling import text_path
 from evolver.worktree.values import Attempt, Baseline, ChangeKind
+from evolver.worktree.vouched import Vouched
 from evolver.worktree.workspace import AcceptRefused
 
 
@@ -96,8 +97,8 @@ class Resume:
         return Decision("unchanged", ExitStatus.ACCEPTED)
 
     def keep(self, held: Held, note: str) -> Decision:
-        """A person vouches for the tree as it stands: commit it, or adopt HEAD when nothing is uncommitted."""
-        lock = held.lock
+        """A person vouches for the tree as it stands: commit it on their HEAD, or adopt HEAD when nothing is uncommitted."""
+        lock, workspace = held.lock, self.opened.workspace
         message = "\n".join(
             [
                 f"evolver: keep held iteration {lock.iteration}",
@@ -109,17 +110,23 @@ class Resume:
                 "",
             ]
         )
-        commit: str | None = held.attempt.post_ref
-        if held.attempt.committable:
-            try:
-                commit = self.opened.workspace.accept(held.baseline, held.attempt, message=message, commits="keep").commit
-            except AcceptRefused as refused:
-                self.opened.workspace.hold(held.baseline, held.attempt)
-                raise UsageError(
-                    f"the tree cannot be kept: {refused.reason}", "Commit it yourself, or roll back with --rollback hard|stash."
-                ) from refused
+        try:
+            wanted = self.to_keep(held)
+            commit = workspace.commit_vouched(held.baseline, held.attempt, wanted, message=message)
+        finally:
+            workspace.hold(held.baseline, held.attempt)
         self._resumed(held, "kept", commit, note)
         return Decision("kept", ExitStatus.ACCEPTED, commit=commit)
+
+    def to_keep(self, held: Held) -> Vouched:
+        """What `keep` would commit. Raise `UsageError` when it cannot."""
+        try:
+            return self.opened.workspace.vouched(held.baseline, held.attempt)
+        except AcceptRefused as refused:
+            raise UsageError(
+                f"the tree cannot be kept: {refused.reason}",
+                "Finish or commit it yourself, then `evolver resume --keep` again; or roll back with --rollback hard|stash.",
+            ) from refused
 
     def roll_back(self, held: Held, mode: RollbackMode, note: str) -> Decision:
         """Put the baseline back, by the same pieces an iteration uses. What drifted since the stop is kept as a private ref."""

@@ -34,7 +34,7 @@ def resume(
     ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; goes into the event stream.", show_default=False)] = "",
     go_on: Annotated[bool, typer.Option("--run", help="Start the same loop again afterwards.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what rolling back would do; change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what rolling back (with --keep: keeping) would do; change nothing.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="Work in this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
     """Look at a held tree and decide: keep it, or roll it back."""
@@ -93,10 +93,17 @@ def resume(
 
 def _decide(deciding: Resume, held: Held, keep: bool, rollback: str | None, note: str, dry_run: bool) -> Decision:
     from evolver.model import RollbackMode
+    from evolver.resuming import Decision
 
     if dry_run:
-        _show_plan(held)
-        return deciding.leave(held)
+        try:
+            if keep:
+                _show_keeping(deciding, held)
+            else:
+                _show_plan(held)
+        finally:
+            deciding.leave(held)
+        return Decision("undecided", ExitStatus.HELD)
     if not held.attempt.changed and not held.effects:
         return deciding.unchanged(held, note)
     if not keep and rollback is None:
@@ -129,6 +136,16 @@ def _show(held: Held) -> None:
     print("choices: --keep (commit it as it stands), --rollback hard, --rollback stash; --dry-run shows the details")
 
 
+def _show_keeping(deciding: Resume, held: Held) -> None:
+    wanted = deciding.to_keep(held)
+    if not wanted.staged:
+        print(f"keeping would adopt HEAD ({wanted.head[:12]}): nothing is uncommitted")
+        return
+    print(f"keeping would commit {len(wanted.staged)} paths on HEAD ({wanted.head[:12]}):")
+    _list("  ", [_text(path) for path in wanted.paths], most=10**9)
+    print("and keep everything else as it is")
+
+
 def _show_plan(held: Held) -> None:
     print(f"rolling back iteration {held.lock.iteration_id} to {held.lock.pre_ref} would")
     for verb, paths in (("restore", held.restores()), ("delete", held.deletes())):
@@ -140,11 +157,15 @@ def _show_plan(held: Held) -> None:
     if held.effects:
         print(f"revert {len(held.effects)} effects:")
         _list("  ", list(held.effects), most=10**9)
-    if not (held.restores() or held.deletes() or refs or held.effects):
+    control = held.attempt.control.changed
+    if not (held.restores() or held.deletes() or refs or held.effects or control):
         print("put the index and git's own files back")
     if refs:
         print(f"move {len(refs)} {'ref' if len(refs) == 1 else 'refs'}:")
     _list("  ", refs, most=10**9)
+    if control:
+        print(f"put {len(control)} of git's own files back:")
+    _list("  ", list(control), most=10**9)
     print(
         "and keep everything else as it is"
         + (f"; left alone: {', '.join(held.baseline.left_out)}" if held.baseline.left_out else "")

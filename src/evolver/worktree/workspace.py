@@ -30,6 +30,7 @@ from evolver.layout import Layout
 from evolver.model import DirtyPolicy
 from evolver.worktree import attribution
 from evolver.worktree import snapshot as snapshots
+from evolver.worktree import vouched as vouching
 from evolver.worktree.accept import Accepting, AcceptRefused
 from evolver.worktree.aside import Aside
 from evolver.worktree.attempt import attempt_of, diff_pieces, history_pieces, messages_since
@@ -44,7 +45,7 @@ from evolver.worktree.keeping import ATTEMPTS, anchor_refs, copy_all, copy_neste
 from evolver.worktree.kept import forget_copies, prune
 from evolver.worktree.manifest import Scan
 from evolver.worktree.named import displaced
-from evolver.worktree.preflight import preflight
+from evolver.worktree.preflight import IN_PROGRESS, preflight
 from evolver.worktree.preserve import keep
 from evolver.worktree.quiet import Quiet
 from evolver.worktree.rebuild import adopt_identity, mark_replaced
@@ -55,6 +56,7 @@ from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Preserved, Restored, Verified
 from evolver.worktree.verify import compare
+from evolver.worktree.vouched import Vouched
 
 DEFAULT_MAX_VAULT = 2 << 30  # bytes of untracked files a run may have to keep
 
@@ -272,6 +274,21 @@ class Workspace:
         mark_replaced(site, self._of(baseline))
         self._guarded = None
         crash_point("hold.after")
+
+    # ------------------------------------------------------------ held, and a person vouches for it
+
+    def vouched(self, baseline: Baseline, attempt: Attempt) -> Vouched:
+        """What `commit_vouched` would commit. Changes nothing. Raise `AcceptRefused` when a person has to finish something first."""
+        snapshot, guarded, found = self._of(baseline), self._quiesced(baseline), self._inspected(baseline, attempt)
+        aside = {path.partition("/")[0] for path in self._aside().taken("private")}
+        begun = [name for name in IN_PROGRESS if name in aside or os.path.lexists(self._site.private / name)]
+        return vouching.look(self._site, snapshot, found, guarded.refs, begun)
+
+    def commit_vouched(self, baseline: Baseline, attempt: Attempt, wanted: Vouched, *, message: str) -> str:
+        """One commit on the current HEAD; every other ref, the stash and git's own files stay as they stand. Returns its id."""
+        snapshot, found = self._of(baseline), self._inspected(baseline, attempt)
+        remember_user_files(self._site, snapshot, found.user_untracked(snapshot))
+        return vouching.commit(self._site, snapshot, found, wanted, message)
 
     # ------------------------------------------------------------ passed
 
