@@ -115,12 +115,13 @@ def run(
         print_plan(planned, as_json=as_json)
         return
     with Interrupts(last=True) as interrupts:
-        if wait and (held := holder(planned.layout)) is not None:
+        if wait:
             from evolver.events.follow import wait_for_removal
             from evolver.lock import wait_until_free
 
-            wait_for_removal(held.resume_lock, lambda: interrupts.signal is not None)
-            wait_until_free(planned.layout)
+            if (held := holder(planned.layout)) is not None:
+                wait_for_removal(held.resume_lock, lambda: interrupts.signal is not None)
+            wait_until_free(planned.layout)  # also of a `resume` that had lifted its lock when we looked
             if interrupts.signal is not None:
                 raise typer.Exit(128 + interrupts.signal)
         with (
