@@ -227,7 +227,7 @@ def resume_killed(tmp_path: Path, syscall: str, part: float) -> None:
 
 
 @traced
-@pytest.mark.parametrize(("syscall", "part"), [("openat", 0.75), ("rename", 0.95), ("write", 0.9)])
+@pytest.mark.parametrize(("syscall", "part"), [("openat", 0.75), ("rename", 0.95), ("write", 0.9), ("unlink", 0.725)])
 def test_resume_killed_at_a_syscall_and_run_again(tmp_path: Path, syscall: str, part: float) -> None:
     resume_killed(tmp_path, syscall, part)
 

@@ -214,17 +214,18 @@ class Vault:
         )
 
     def keep_only(self, digests: Iterable[str], baselines: Iterable[str] = ()) -> None:
-        """Forget everything else, in both places."""
+        """Forget everything else, in both places: in the lifeboat first. One that knows a baseline of which git's folder knows nothing
+        looks as if another repository had taken the place of its own (killed in between)."""
         wanted, kept = set(digests), set(baselines)
-        for base in (self.folder, self.mirror):
+        for base in (self.mirror, self.folder):
+            for path in (base / "baselines").glob("*"):
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
             for path in (base / "objects").glob("*/*"):
                 if path.parent.name + path.name not in wanted:
                     path.unlink(missing_ok=True)
             for path in (base / "objects").glob("*"):
                 with suppress(OSError):
                     path.rmdir()
-            for path in (base / "baselines").glob("*"):
-                if path.name not in kept:
-                    path.unlink(missing_ok=True)
             for path in base.glob("incoming.*"):
                 path.unlink(missing_ok=True)
