@@ -18,12 +18,14 @@ from evolver.errors import EvolverError, GitError, PreflightError, UsageError
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.outside import temporary_base
+from evolver.resume_lock import write_atomic
 from evolver.worktree import copies
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.hidden import hidden_edits
 from evolver.worktree.kept import KeptAttempt, drop, listed, prune
 from evolver.worktree.manifest import entry_of, split
 from evolver.worktree.objects import Staged, TemporaryIndex, commit_tree, empty_tree, hash_files
+from evolver.worktree.preflight import in_progress
 from evolver.worktree.remove import remove
 from evolver.worktree.room import blockers
 
@@ -60,10 +62,10 @@ def find(git: Git, wanted: str) -> KeptAttempt:
 
 def show(git: Git, attempt: KeptAttempt) -> bytes:
     """A unified diff against pre_ref: tracked files, then the untracked ones, then what no tree can hold, as comments."""
-    out = git.run("diff", *_DIFF, attempt.pre_ref, attempt.commit).out
+    out = git.run("diff", *_DIFF, attempt.pre_ref, attempt.commit, "--").out
     untracked = _untracked_tree(git, attempt)
     if untracked:
-        out += git.run("diff", *_DIFF, empty_tree(git), untracked).out
+        out += git.run("diff", *_DIFF, empty_tree(git), untracked, "--").out
     lines = [f"# removed an untracked file: {name}\n" for name in attempt.removed]
     lines += [f"# made an empty folder: {name}\n" for name in attempt.folders]
     if attempt.copies:
@@ -93,6 +95,9 @@ class Applied:
 def apply(layout: Layout, git: Git, attempt: KeptAttempt) -> Applied:
     """Put the attempt into the worktree: files and index as the agent left them, what it committed staged. HEAD stays. The caller holds
     the run lock. Raise `PreflightError` for a tree with uncommitted changes, `UsageError` when it does not merge; then nothing changed."""
+    begun = in_progress(layout.git_dir)
+    if begun is not None:  # undoing a merge that conflicts would end it
+        raise PreflightError(f"{begun.what} is in progress", begun.hint)
     dirty = git.run("status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=all").fields()
     if dirty:
         raise PreflightError(
@@ -147,7 +152,7 @@ class _Saved:
 
 def _changes(git: Git, old: str, new: str) -> dict[str, Staged]:
     """Path -> what `new` says of it (mode 0: nothing), for paths on which they differ."""
-    fields = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new).out.split(b"\0")
+    fields = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new, "--").out.split(b"\0")
     found: dict[str, Staged] = {}
     for meta, path in zip(fields[::2], fields[1::2], strict=False):
         _, mode, _, oid, _ = meta.decode().split(" ")
@@ -222,15 +227,22 @@ def _stage(git: Git, changes: dict[str, Staged]) -> None:
 
 
 def _merge(git: Git, anchor: Anchor, scratch: Path, attempt: KeptAttempt, saved: _Saved) -> None:
-    """HEAD went on since: a three-way merge by `git stash apply`. When it conflicts, the clean tree comes back."""
+    """HEAD went on since: a three-way merge by `git stash apply`. When it conflicts, what it wrote is taken back: not by `reset --hard`,
+    which would also write over files that git is told not to look at (kind 7), and the index keeps its flags."""
+    index = git.git_dir / "index"
+    before = index.read_bytes() if index.exists() else b""
     for path in saved.paths:
         _unlink(anchor, path, folders=False)
     tracked_only = commit_tree(git, f"{attempt.commit}^{{tree}}", [attempt.pre_ref, f"{attempt.commit}^2"], "attempt\n")
-    done = git.run("stash", "apply", "-q", tracked_only, check=False)
+    # Without guessing that a folder was renamed: what the attempt adds would go where nothing was looked at, or kept aside.
+    merging = git.but(options=(*git.options, "merge.directoryRenames=false"))
+    done = merging.run("stash", "apply", "-q", tracked_only, check=False)
     if done.ok:
         return
-    head = git.text("rev-parse", "HEAD")
-    git.run("reset", "-q", "--hard", head)
+    git.run("reset", "-q", "--merge", "HEAD", "--")
+    if before:
+        write_atomic(index, before, index.stat().st_mode & 0o777)
+        git.run("update-index", "-q", "--refresh", check=False)
     if saved.ref:
         _write(git, anchor, scratch, saved.ref, _changes(git, empty_tree(git), saved.ref))
     words = os.fsdecode(done.out + done.err).strip().splitlines()

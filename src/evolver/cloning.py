@@ -166,7 +166,7 @@ def switch(clone: Layout, git: Git, commit: str, branch: str) -> None:
     """Check `commit` out on `branch`, made or moved. Killed in between, the next `refresh` completes it."""
     mark = clone.root.parent / "switching"
     write_atomic(mark, commit.encode())
-    _git(git, "checkout", "--quiet", "--no-track", "-B", branch.removeprefix("refs/heads/"), commit)
+    _git(git, "checkout", "--quiet", "--no-track", "-B", branch.removeprefix("refs/heads/"), commit, "--")
     mark.unlink()
 
 
@@ -180,7 +180,7 @@ def _finish_switch(clone: Layout, git: Git) -> None:
             break
         time.sleep(0.05)
     lock.unlink(missing_ok=True)
-    _git(git, "checkout", "--quiet", "--force", "--detach", mark.read_text())
+    _git(git, "checkout", "--quiet", "--force", "--detach", mark.read_text(), "--")
     mark.unlink()
 
 

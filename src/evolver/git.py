@@ -52,6 +52,8 @@ _PINNED = (
     "maintenance.auto=false",
     "commit.gpgSign=false",
     "diff.external=",
+    "i18n.commitEncoding=UTF-8",  # messages are written so,
+    "i18n.logOutputEncoding=UTF-8",  # and read so
     "log.showSignature=false",  # what gpg says would stand between the lines that are parsed
 )
 

@@ -61,7 +61,7 @@ def land(
     if isinstance(found, Refused):
         return found
     assert record.onto is not None
-    commits = int(theirs.text("rev-list", "--count", f"{found}..{tip}"))
+    commits = int(theirs.text("rev-list", "--count", f"{found}..{tip}", "--"))
     new = tip
     if squash:
         new = _squashed(inside, record, found, tip)
@@ -78,11 +78,24 @@ def land(
     return landed
 
 
+def drop(person: Layout, clone: Layout, record: Unlanded) -> str | None:
+    """Forget the work: nothing lands any more, and the ref an attempt to land it left is gone. The branch in the clone stays. Where that
+    is gone or another by now, the ref is the only way back: it stays, and is the answer."""
+    inside, theirs = git_of(clone), git_of(person)
+    kept = f"refs/evolver/unlanded/{record.run_id}"
+    tried = theirs.run("rev-parse", "--verify", "--quiet", f"{kept}^{{commit}}", check=False).text
+    if tried and not is_ancestor(inside, tried, record.branch):
+        forget(clone, record.run_id)
+        return kept
+    _done(theirs, clone, record, kept)
+    return None
+
+
 def landed_by_hand(person: Layout, record: Unlanded, tip: str, events: Emitter) -> None:
     """The work is on the person's branch already: they merged it, or a landing was killed before it said so."""
     theirs = git_of(person)
     if record.onto is not None and tip != record.start and is_ancestor(theirs, tip, record.onto):
-        commits = int(theirs.text("rev-list", "--count", f"{record.start}..{tip}"))
+        commits = int(theirs.text("rev-list", "--count", f"{record.start}..{tip}", "--"))
         events.emit(RunLanded(branch=record.onto, old=record.start, new=tip, commits=commits, how="merged"))
 
 
@@ -120,7 +133,7 @@ def _movable(person: Layout, theirs: Git, record: Unlanded, tip: str, kept: str)
     if not old:
         return Refused(f"the branch {short(record.onto)} is gone", by_hand)
     if not is_ancestor(theirs, old, tip):
-        count = theirs.text("rev-list", "--count", f"{tip}..{old}")
+        count = theirs.text("rev-list", "--count", f"{tip}..{old}", "--")
         return Refused(
             f"{short(record.onto)} moved since the run started: {count} of its commits are not in the run's work",
             "`evolver land --rebase` rebases the work in the clone, validates it again and lands it.",
@@ -157,9 +170,9 @@ def _advance(person: Layout, theirs: Git, record: Unlanded, old: str, new: str) 
 
 def _squashed(inside: Git, record: Unlanded, parent: str, tip: str) -> str:
     """One commit of everything, whose message names what it is made of."""
-    subjects = inside.text("log", "--reverse", "--format=- %s", f"{parent}..{tip}")
+    subjects = inside.text("log", "--reverse", "--format=- %s", f"{parent}..{tip}", "--")
     trailers = inside.text(
-        "log", "--reverse", "--format=%(trailers:key=Evolver-Run,key=Evolver-Iteration)", f"{parent}..{tip}"
+        "log", "--reverse", "--format=%(trailers:key=Evolver-Run,key=Evolver-Iteration)", f"{parent}..{tip}", "--"
     )
     lines = list(dict.fromkeys(line for line in trailers.splitlines() if line)) or [f"Evolver-Run: {record.run_id}"]
     count = len(subjects.splitlines())

@@ -16,7 +16,7 @@ import msgspec.inspect
 from evolver.definition import CodegenSection, LoadedLoop, LoopDefinition, ValidatorSection
 from evolver.durations import Duration, Size
 from evolver.errors import UsageError
-from evolver.settings import Override, Settings
+from evolver.settings import Override, Settings, check_text
 
 Table = dict[str, object]
 GOAL = re.compile(r"accepted|promise|score|score\s*(>=|<=|>|<)\s*-?\d+(\.\d+)?")
@@ -253,6 +253,9 @@ def from_json(data: bytes) -> LoopDefinition:
 def build(table: Table, name: str, source: Path | None, directory: Path, overrides: Iterable[Override] = ()) -> LoadedLoop:
     """A checked definition from a raw table and what overrides it."""
     applied = list(overrides)
+    for override in applied:
+        if isinstance(override.value, str):
+            check_text(override.value, override.source)
     _apply(table, applied)
     origin = str(source) if source is not None else "command line"
     try:
@@ -278,6 +281,9 @@ def load(
         table, directory = read_table(source), source.parent
     else:
         name, source, table, directory = "command-line", None, {}, root
+    check_text(name, str(source))
+    for command in validators:
+        check_text(command, "--validate")
     if validators:
         table["validator"] = [
             {"name": "validate" if len(validators) == 1 else f"validate-{n}", "command": command}

@@ -80,12 +80,12 @@ def rebase(
 
 def _rebased(git: Git, record: Unlanded, tip: str, target: str) -> Verdict | None:
     """None when it went well; HEAD is then the new tip, detached."""
-    git.run("checkout", "--quiet", "--detach", tip)
+    git.run("checkout", "--quiet", "--detach", tip, "--")
     options = git.but(options=(*git.options, *_QUIET))
     done = options.run("rebase", "--quiet", "--merge", "--no-verify", "--no-fork-point", "--onto", target, record.start, check=False)
     if done.ok:
         return None
-    conflicts = [os.fsdecode(f) for f in git.run("diff", "--name-only", "--diff-filter=U", "-z").fields()]
+    conflicts = [os.fsdecode(f) for f in git.run("diff", "--name-only", "--diff-filter=U", "-z", "--").fields()]
     git.run("rebase", "--abort", check=False)
     last = os.fsdecode(done.err).strip().splitlines()
     why = f"conflicts in {', '.join(conflicts[:5])}" if conflicts else " / ".join(last[-2:]) or f"git rebase: exit {done.code}"

@@ -6,13 +6,19 @@ built on the iteration stays, and where it cannot (a conflict) everything is as 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from evolver.changes.gitwork import NAMED, Repository
+from evolver.changes.gitwork import NAMED, Repository, standing
 from evolver.crash import crash_point
 from evolver.errors import GitError, PreflightError, UsageError
+from evolver.worktree.preflight import in_progress
 
 TRAILER = "Evolver-Reverts"
+_ACCEPTED = "Evolver-Iteration"
+# In any paragraph, indented or listed: `git merge --squash`, an interactive rebase and forges keep the messages of what they squash in
+# shapes that leave one of the trailers, or none, where git looks for trailers.
+_MENTION = re.compile(rf"^\W*{_ACCEPTED}:\s*(\S+)\s*$", re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,7 @@ class RevertResult:
     conflicts: tuple[str, ...] = ()
     reason: str = ""
     done_before: bool = False  # `revert_commit` was made by an earlier call
+    hint: str = "Nothing was changed; revert it by hand with `git revert`, or undo later iterations first."
 
 
 def revert(repository: Repository, iteration: Accepted) -> RevertResult:
@@ -45,10 +52,13 @@ def revert(repository: Repository, iteration: Accepted) -> RevertResult:
     earlier = with_trailer(repository, TRAILER, iteration.iteration_id)
     git = repository.git
     before = git.text("rev-parse", "HEAD")
+    undone = _as_one(repository, iteration, commit)
+    if names := repository.in_the_way(undone):  # not the usual hint: `git revert` by hand would overwrite them
+        return RevertResult(commit, reason=standing(names), hint="Nothing was changed; move them away, then revert again.")
     try:
-        done = git.run("revert", "--no-commit", _as_one(repository, iteration, commit), check=False)
+        done = repository.start_revert("--no-commit", undone)
         conflicts = repository.conflicts()
-        changed = not git.run("diff", "--cached", "--quiet", "HEAD", check=False).ok
+        changed = not git.run("diff", "--cached", "--quiet", "HEAD", "--", check=False).ok
         if not done.ok or not changed:
             repository.abort(before)
             if conflicts:
@@ -70,9 +80,9 @@ def revert(repository: Repository, iteration: Accepted) -> RevertResult:
 def _preflight(repository: Repository) -> None:
     obstacle = repository.obstacle()
     if obstacle and obstacle != "HEAD is detached":  # a commit can be made there as well
-        hint = "Finish or abort it first: `git status` says how." if "progress" in obstacle else "Commit something first."
-        raise PreflightError(f"cannot revert: {obstacle}", hint)
-    dirty = repository.git.run("diff", "--name-only", "-z", "HEAD").fields()
+        begun = in_progress(repository.layout.git_dir)
+        raise PreflightError(f"cannot revert: {obstacle}", begun.hint if begun is not None else "Commit something first.")
+    dirty = repository.git.run("diff", "--name-only", "-z", "HEAD", "--").fields()
     if dirty:
         names = ", ".join(repr(name.decode("utf-8", "backslashreplace")) for name in dirty[:5])
         raise PreflightError(
@@ -82,27 +92,48 @@ def _preflight(repository: Repository) -> None:
 
 def find_commit(repository: Repository, iteration: Accepted) -> str:
     """The commit in HEAD's history: the stream's, or (rebased, squashed by a person, stream lost) the one whose trailer
-    names the iteration. Raise `UsageError` when there is none, or more than one."""
+    names the iteration. Raise `UsageError` when there is none, more than one, or one that is other iterations as well."""
     git = repository.git
     if iteration.commit and git.run("merge-base", "--is-ancestor", iteration.commit, "HEAD", check=False).ok:
         return iteration.commit
-    found = with_trailer(repository, "Evolver-Iteration", iteration.iteration_id)
+    wanted = iteration.iteration_id
+    mentions = _mentioning(repository, wanted)
+    for commit, together in mentions.items():
+        if len(together) > 1:
+            raise UsageError(
+                f"{commit[:12]} is {len(together)} iterations in one commit: {', '.join(together)}",
+                f"`git revert {commit[:12]}` undoes them together.",
+            )
+    found = with_trailer(repository, _ACCEPTED, wanted)
     if len(found) == 1:
         return found[0]
     if found:
         raise UsageError(
-            f"{len(found)} commits say they are iteration {iteration.iteration_id}: {', '.join(c[:12] for c in found)}",
+            f"{len(found)} commits say they are iteration {wanted}: {', '.join(c[:12] for c in found)}",
             "Revert the right one with `git revert`.",
         )
-    raise UsageError(
-        f"no commit of iteration {iteration.iteration_id} is in the history of HEAD", "Check out the branch it was accepted on."
-    )
+    hint = "Check out the branch it was accepted on."
+    if mentions:
+        hint = f"Somebody committed it anew, it seems: see {', '.join(c[:12] for c in mentions)}, and undo that with `git revert`."
+    raise UsageError(f"no commit of iteration {wanted} is in the history of HEAD", hint)
+
+
+def _mentioning(repository: Repository, iteration_id: str) -> dict[str, tuple[str, ...]]:
+    """Commits in HEAD's history whose message has a line that names this iteration, and all iterations they name so."""
+    wanted = ("--fixed-strings", f"--grep={_ACCEPTED}: {iteration_id}", "--format=%H%x01%B")
+    found = {}
+    for record in repository.git.run("log", "--no-show-signature", "-z", *wanted, "HEAD", "--").fields():
+        commit, _, message = record.decode("utf-8", "replace").partition("\x01")
+        named = tuple(dict.fromkeys(_MENTION.findall(message)))
+        if iteration_id in named:
+            found[commit] = named
+    return found
 
 
 def with_trailer(repository: Repository, key: str, value: str) -> list[str]:
     """Commits in HEAD's history with exactly this trailer, newest first."""
     shape = f"--format=%H%x01%(trailers:key={key},valueonly,unfold,separator=%x02)"
-    done = repository.git.run("log", "--no-show-signature", "-z", "--fixed-strings", f"--grep={key}: {value}", shape, "HEAD")
+    done = repository.git.run("log", "--no-show-signature", "-z", "--fixed-strings", f"--grep={key}: {value}", shape, "HEAD", "--")
     found = []
     for record in done.fields():
         commit, _, values = record.decode("utf-8", "replace").partition("\x01")
@@ -115,7 +146,7 @@ def _as_one(repository: Repository, iteration: Accepted, commit: str) -> str:
     """One commit that is the whole iteration. With `[accept] commits = "keep"` the agent's own commits lie below the
     accepting one; then a commit of the same tree on top of pre_ref stands for all of them (in no branch, never pushed)."""
     git = repository.git
-    parents = git.text("rev-list", "--parents", "-n", "1", commit).split()[1:]
+    parents = git.text("rev-list", "--parents", "-n", "1", commit, "--").split()[1:]
     if not iteration.pre_ref or parents == [iteration.pre_ref] or commit != iteration.commit:
         if len(parents) > 1:
             raise GitError(f"{commit[:12]} is a merge, and where the iteration began is not known", "Use `git revert -m`.")
@@ -126,7 +157,7 @@ def _as_one(repository: Repository, iteration: Accepted, commit: str) -> str:
 
 
 def _message(repository: Repository, iteration: Accepted, commit: str) -> bytes:
-    subject = repository.git.text("log", "--no-show-signature", "-1", "--format=%s", commit)
+    subject = repository.git.text("log", "--no-show-signature", "-1", "--format=%s", commit, "--")
     return (
         f'Revert "{subject}"\n\n'
         f"This reverts commit {commit},\nwhich accepted iteration {iteration.iteration_id}.\n\n"

@@ -7,6 +7,7 @@ compared with this table by a test.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +155,8 @@ def read(env: Mapping[str, str] = os.environ, dotenv: Path | None = None) -> Set
             values = dotenv_values(dotenv, interpolate=False)
         except OSError as error:
             raise UsageError(f"{dotenv} cannot be read: {error.strerror}", "Make it readable for this user.") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{dotenv} cannot be read: {error}", "It must be a UTF-8 text file.") from error
         for name, value in values.items():
             if value and name in BY_NAME and BY_NAME[name].dotenv:
                 found[name] = (value, f"{name} in {dotenv}")
@@ -173,3 +176,14 @@ def slips(settings: Settings) -> Iterator[str]:
     for name in settings.unknown:
         near = difflib.get_close_matches(name, BY_NAME, n=1)
         yield f"{name} is no setting and is ignored" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def check_text(text: str, source: str) -> None:
+    """A definition is stored and told as UTF-8, and what is no text in this locale cannot be. Raise `UsageError`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{source}: {text!r} has bytes that are no {sys.getfilesystemencoding()} text",
+            "Put such bytes into a script and give that; or choose a UTF-8 locale, such as LC_ALL=C.UTF-8.",
+        ) from error

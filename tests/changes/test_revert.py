@@ -241,14 +241,6 @@ def test_killed_after_the_commit_the_event_is_written_by_the_next_call(repo: Rep
     assert event["data"]["revert_commit"] == head == repo.head()
 
 
-def test_killed_before_the_commit_it_says_how_to_go_on(repo: Repo) -> None:
-    assert repo.evolver("revert", "2", env={"EVOLVER_CRASH_AT": "revert.merged"}).code == -signal.SIGKILL
-    done = repo.evolver("revert", "2")
-    assert done.code == 5 and "git status" in done.err
-    repo.sh("git revert --abort")
-    assert repo.evolver("revert", "2").code == 0
-
-
 def test_odd_names_in_conflicts_are_shown_escaped(tmp_path: Path) -> None:
     repo = Repo.make(tmp_path / "r")
     code = 'printf "$EVOLVER_ITERATION\\n" >"$(printf \'od\\033d\\tn\')"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from isolation.person import Person
@@ -272,11 +273,27 @@ def test_land_without_a_clone_says_so(person: Person) -> None:
 def test_land_drop_forgets_the_work(person: Person) -> None:
     person.write("app.txt", "mine\n")
     person.isolated(NTH, exit=0)
-    person.evolver("land", "--drop", exit=0)
+    assert "refs/evolver/unlanded/" in person.refs()
+    said = person.evolver("land", "--drop", exit=0).out
+    assert "refs/evolver/unlanded/" not in person.refs()
     assert person.evolver("land", exit=0).out == "nothing to land\n"
+    person.git(*shlex.split(said.split("`")[1])[1:])  # the way back it names
+    assert person.git("show", "FETCH_HEAD:app.txt") == "0\n1"
     person.git("checkout", "-q", "app.txt")
     person.isolated("echo new > new.txt", exit=0)
     assert person.git("show", "HEAD:app.txt") == "0"
+
+
+def test_land_drop_keeps_what_only_the_persons_repository_has(person: Person) -> None:
+    person.write("app.txt", "mine\n")
+    person.isolated(NTH, exit=0)
+    branch = person.inside("symbolic-ref", "HEAD")
+    person.inside("checkout", "-q", "--detach", "HEAD~1")
+    person.inside("update-ref", "-d", branch)
+    said = person.evolver("land", "--drop", exit=0).out
+    ref = f"refs/evolver/unlanded/{person.events('run.started')[0]['runid']}"
+    assert f"`git update-ref -d {ref}` removes it" in said and person.git("show", f"{ref}:app.txt") == "0\n1"
+    assert person.evolver("land", exit=0).out == "nothing to land\n"
 
 
 def test_a_run_killed_before_it_landed_is_landed_later(person: Person) -> None:

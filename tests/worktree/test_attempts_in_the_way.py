@@ -82,3 +82,43 @@ def test_edits_that_git_is_told_not_to_see_are_not_written_over(repo: Repo, flag
     repo.sh("git cat-file -p HEAD:src/a.py >src/a.py")
     assert repo.evolver("attempts", "apply", "last").code == 0
     assert (repo.root / "src/a.py").read_text().endswith("agent\n")
+
+
+def test_a_conflict_spares_the_index_flags_and_what_they_hide(repo: Repo) -> None:
+    kept(repo, "echo x >>src/a.py; echo new >new")
+    repo.sh("echo other >>src/a.py; git commit -qam other; git update-index --assume-unchanged run.sh; git update-index --skip-worktree link")
+    repo.sh("echo MINE >>run.sh; git update-index --assume-unchanged src/pkg/b.py")
+    before = Snapshot.of(repo.root)
+    done = repo.evolver("attempts", "apply", "last")
+    assert done.code == 2 and "nothing was changed here" in done.text
+    assert differences(before, Snapshot.of(repo.root)) == []
+    assert (repo.root / "run.sh").read_text().endswith("MINE\n")
+
+
+BEGUN = {
+    "merge": "git merge -q --no-ff --no-commit -s ours side",
+    "rebase": "GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i --keep-empty HEAD~1",
+    "cherry-pick": "git cherry-pick --no-commit side; git rev-parse side >.git/CHERRY_PICK_HEAD",
+    "revert": "git revert --no-commit HEAD~1; git reset -q HEAD; git checkout -q .; git rev-parse HEAD >.git/REVERT_HEAD",
+    "bisect": "git bisect start -q; git bisect bad; git bisect good HEAD~2",
+}
+
+
+@pytest.mark.parametrize("what", BEGUN)
+def test_what_a_person_is_in_the_middle_of_is_not_ended(repo: Repo, what: str) -> None:
+    kept(repo, "echo x >>src/a.py")
+    repo.sh("git checkout -q -b side; git commit -q --allow-empty -m side; git checkout -q main; echo other >>src/a.py; git commit -qam other")
+    repo.sh(f"({BEGUN[what]}) >/dev/null 2>&1", check=False)
+    assert repo.sh("git status --porcelain").strip() == ""
+    before = Snapshot.of(repo.root)
+    done = repo.evolver("attempts", "apply", "last")
+    assert done.code == 5 and f"a {what} is in progress" in done.text, done.text
+    assert differences(before, Snapshot.of(repo.root)) == []
+
+
+def test_a_folder_renamed_since_does_not_draw_the_attempts_file_over_another(repo: Repo) -> None:
+    repo.sh("seq 50 >src/pkg/c.py; git add .; git commit -qm c")
+    kept(repo, "echo agent >src/pkg/data; git add src/pkg/data; git commit -qm data")
+    repo.sh("git mv src/pkg src/moved; echo data >.gitignore; git commit -qam moved; echo SECRET >src/moved/data")
+    repo.evolver("attempts", "apply", "last")
+    assert (repo.root / "src/moved/data").read_text() == "SECRET\n"

@@ -12,9 +12,9 @@ from evolver.errors import GitError, PreflightError
 from evolver.git import Done, Git
 from evolver.layout import Layout, locate
 from evolver.worktree.hidden import hidden_edits
+from evolver.worktree.preflight import in_progress
+from evolver.worktree.room import untracked_in_the_way
 
-# What git leaves in its folder while a person is in the middle of something: `revert --abort` would end *that*.
-_IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
 NAMED = 20  # files named in one message
 
 
@@ -67,8 +67,8 @@ class Repository:
     def put_back(self, paths: Iterable[RelativePath]) -> str:
         """Make index and worktree of these paths what HEAD says; a path HEAD does not know only leaves the index."""
         wanted = {self.full(path) for path in paths}
-        new = set(self.git.run("diff", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=A", "HEAD").fields())
-        changed = set(self.git.run("diff", "--name-only", "-z", "--no-renames", "HEAD").fields())
+        new = set(self.git.run("diff", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=A", "HEAD", "--").fields())
+        changed = set(self.git.run("diff", "--name-only", "-z", "--no-renames", "HEAD", "--").fields())
         for names, how in ((wanted & new, ("--staged",)), (wanted & changed - new, ("--staged", "--worktree"))):
             if not names:
                 continue
@@ -83,7 +83,7 @@ class Repository:
         work that no commit has. None: git cannot tell."""
         if not self.git.run("rev-parse", "-q", "--verify", "HEAD", check=False).ok:
             return frozenset()
-        done = self.git.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=MT", "HEAD", check=False)
+        done = self.git.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=MT", "HEAD", "--", check=False)
         try:
             return frozenset(done.fields()) | hidden_edits(self.git) if done.ok else None
         except (GitError, OSError):
@@ -102,8 +102,8 @@ class Repository:
 
     def obstacle(self) -> str:
         """Why no commit can be reverted here at all; empty: none."""
-        if any((self.layout.git_dir / name).exists() for name in _IN_PROGRESS):
-            return "a merge, rebase, cherry-pick or revert is in progress"
+        if (begun := in_progress(self.layout.git_dir)) is not None:  # `revert --abort` would end *that*
+            return f"{begun.what} is in progress"
         if not self.git.run("symbolic-ref", "-q", "HEAD", check=False).ok:
             return "HEAD is detached"
         if not self.git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).ok:
@@ -132,7 +132,7 @@ class Repository:
     def touched_by(self, commit: str, *flags: str) -> set[bytes]:
         """Paths a commit changed, against each of its parents."""
         always = ("-r", "-m", "--root", "--no-commit-id", "--no-renames", "--name-only", "-z")
-        return set(self.git.run("diff-tree", *always, *flags, commit).fields())
+        return set(self.git.run("diff-tree", *always, *flags, commit, "--").fields())
 
     def cut_off(self, commit: str) -> str:
         """Why a commit cannot be told from its parent: in a shallow clone the last one counts as the first, and reverting it
@@ -147,11 +147,13 @@ class Repository:
 
     def revert(self, commit: str) -> Reverted:
         """One commit that undoes `commit`, or everything as it was and the reason."""
-        staged = self.git.run("diff", "--cached", "--name-only", "-z", "--no-renames", "HEAD").fields()
+        staged = self.git.run("diff", "--cached", "--name-only", "-z", "--no-renames", "HEAD", "--").fields()
         if staged:  # git refuses as well; asked first, since `abort` relies on an index that held nothing of a person's
             return Reverted(f"other changes are staged: {', '.join(shown(os.fsdecode(n)) for n in staged[:NAMED])}")
         before = self.git.text("rev-parse", "HEAD")
-        done = self.git.run("revert", "--no-edit", commit, check=False)
+        if names := self.in_the_way(commit):
+            return Reverted(standing(names))
+        done = self.start_revert("--no-edit", commit)
         if done.ok:
             return Reverted()
         conflicts = self.conflicts()
@@ -163,23 +165,54 @@ class Repository:
             return Reverted("nothing of it is left", empty=True)
         return Reverted(refusal_of(done))
 
+    def start_revert(self, how: str, commit: str) -> Done:
+        """`git revert`, once `in_the_way` found nothing. Without guessing that a folder was renamed: that would write to paths which
+        neither HEAD nor the commit has, so which nobody looked at."""
+        git = self.git.but(options=(*self.git.options, "merge.directoryRenames=false"))
+        return git.run("revert", how, commit, check=False)
+
+    def in_the_way(self, commit: str) -> tuple[str, ...]:
+        """Files git does not track where reverting `commit` brings paths back. It refuses by itself only where they are not ignored."""
+        always = ("-r", "-m", "--root", "--no-commit-id", "--no-renames", "--raw", "--diff-filter=DT", "-z")
+        fields = self.git.run("diff-tree", *always, commit, "--").out.split(b"\0")
+        back = {os.fsdecode(path): meta.startswith(b":160000") for meta, path in zip(fields[::2], fields[1::2], strict=False)}
+        if not back:
+            return ()
+        tracked = {os.fsdecode(name) for name in self.git.run("ls-files", "-z").fields()}
+        gitlinks = {path for path, is_gitlink in back.items() if is_gitlink}
+        found = untracked_in_the_way(self.layout.root, back.keys() - gitlinks, gitlinks, tracked.__contains__)
+        # Where case does not count, a file that was renamed by its case alone is the tracked one.
+        folded = {name.casefold(): name for name in tracked} if found else {}
+        return tuple(p for p in found if not self._same_file(p, folded.get(p.casefold())))
+
+    def _same_file(self, path: str, other: str | None) -> bool:
+        try:
+            return other is not None and os.path.samestat((self.layout.root / path).lstat(), (self.layout.root / other).lstat())
+        except OSError:
+            return False
+
     def refusal(self, done: Done) -> str:
         """Why a revert that met no conflict failed."""
         return refusal_of(done)
 
     def conflicts(self) -> tuple[str, ...]:
-        names = self.git.run("diff", "--name-only", "-z", "--diff-filter=U", check=False).fields()
+        names = self.git.run("diff", "--name-only", "-z", "--diff-filter=U", "--", check=False).fields()
         return tuple(shown(os.fsdecode(name)) for name in names)
 
     def abort(self, before: str) -> None:
         """End a revert half-way; the index must have been HEAD's when it began. Raise `GitError` when HEAD is not `before`."""
         if any((self.layout.git_dir / name).exists() for name in ("REVERT_HEAD", "sequencer")):
             self.git.run("revert", "--abort")
-        elif not self.git.run("diff", "--cached", "--quiet", "HEAD", check=False).ok:
+        elif not self.git.run("diff", "--cached", "--quiet", "HEAD", "--", check=False).ok:
             # Merged, but not committed (no identity), or `revert --no-commit`: git knows of nothing to abort.
-            self.git.run("reset", "--merge", "HEAD")
+            self.git.run("reset", "--merge", "HEAD", "--")
         if self.git.text("rev-parse", "HEAD") != before:
             raise GitError("a failed `git revert` moved HEAD", f"It was {before}.")
+
+
+def standing(names: tuple[str, ...]) -> str:
+    """Why a revert that would overwrite `names` was not begun."""
+    return f"files that git does not track are in the way, move them away first: {', '.join(shown(n) for n in names[:NAMED])}"
 
 
 def last_words(done: Done) -> str:

@@ -53,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"{where}{error.strerror}", "Make room or raise the limit; then `evolver run` or `evolver resume` finishes it."
             )
             sys.exit(int(ExitStatus.NOT_RESTORED))
+        if isinstance(error, FileNotFoundError) and error.filename is None and _folder_is_gone():
+            _tell("the folder this was called in is gone", "Change to one that exists (`cd`), then try again.")
+            sys.exit(int(ExitStatus.USAGE))
         message = f"a bug in evolver: {type(error).__name__}: {error}"
         try:
             from evolver.cli.crash_report import write
@@ -76,6 +79,16 @@ def _open_standard_streams() -> None:
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _folder_is_gone() -> bool:
+    from pathlib import Path
+
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _debug() -> bool:

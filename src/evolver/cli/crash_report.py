@@ -20,7 +20,7 @@ def write(error: Exception, words: Sequence[str]) -> Path:
     lines = [
         f"evolver {__version__}, Python {platform.python_version()}, {platform.platform()}",
         f"arguments: {list(words)!r}",
-        f"folder: {Path.cwd()}",
+        f"folder: {_folder()}",
         "",
         *traceback.format_exception(error),
     ]
@@ -29,3 +29,10 @@ def write(error: Exception, words: Sequence[str]) -> Path:
     with os.fdopen(fd, "w", encoding=sys.getfilesystemencoding(), errors="backslashreplace") as file:
         file.write(text)
     return Path(name)
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError as error:  # it was removed: the report is wanted all the same
+        return error.strerror or "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,6 +38,7 @@ def land(
     from evolver import clone, landing
     from evolver.interrupts import Interrupts
     from evolver.land import Refused, short
+    from evolver.land import drop as forget_work
     from evolver.resuming import refuse_agents
 
     refuse_agents(os.environ)
@@ -48,8 +50,13 @@ def land(
             print("nothing to land")
             return
         if drop:
-            clone.forget(site.clone, record.run_id)
-            print(f"forgot run {record.run_id}; its branch stays in the clone: {short(record.branch)}")
+            kept = forget_work(site.person, site.clone, record)
+            if kept is None:
+                back = f"`git fetch {shlex.quote(str(site.clone.root))} {shlex.quote(short(record.branch))}` brings its commits back"
+                print(f"forgot run {record.run_id}; its branch stays in the clone: {short(record.branch)}\n{back}")
+            else:
+                print(f"forgot run {record.run_id}; its branch in the clone does not hold what once was tried to land, so that stays: {kept}")
+                print(f"`git update-ref -d {kept}` removes it")
             return
         result = site.land(record, squash=squash, rebase=rebase)
     if interrupts.signal is not None:

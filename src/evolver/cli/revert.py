@@ -53,9 +53,7 @@ def revert(
         result = undo(repository, wanted)
         if result.revert_commit is None:
             typer.echo(f"evolver: iteration {wanted.iteration_id} was not reverted: {result.reason}", err=True)
-            typer.echo(
-                "  hint: nothing was changed; revert it by hand with `git revert`, or undo later iterations first.", err=True
-            )
+            typer.echo(f"  hint: {result.hint}", err=True)
             raise typer.Exit(int(ExitStatus.NOTHING_ACCEPTED))
         if not (result.done_before and recorded == result.revert_commit):
             run_id, _, number = wanted.iteration_id.rpartition("/")

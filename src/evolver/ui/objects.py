@@ -49,8 +49,8 @@ class Objects:
         commit = self.commit(name)
         if commit is None:
             return None
-        subject = self._run("show", "--no-patch", "--format=%s", commit).out.decode(errors="replace").strip()
-        return subject, self._run("show", "--format=", *_SAFE, commit).out.decode(errors="replace")
+        subject = self._run("show", "--no-patch", "--format=%s", commit, "--").out.decode(errors="replace").strip()
+        return subject, self._run("show", "--format=", *_SAFE, commit, "--").out.decode(errors="replace")
 
     def diff(self, old: str, new: str, *, stat: bool = False) -> bytes:
         """Between two commits' trees, as `git apply` takes it."""
@@ -73,7 +73,7 @@ class Objects:
         untracked = self.commit(f"{made}^3") if iteration.stash_ref and made == self.commit(iteration.stash_ref) else None
         if untracked is not None:
             how = _STAT if stat else _PATCH
-            text += self._run("diff-tree", "--root", "--no-commit-id", "-r", *how, *_SAFE, untracked).out
+            text += self._run("diff-tree", "--root", "--no-commit-id", "-r", *how, *_SAFE, untracked, "--").out
         return text
 
 

@@ -101,7 +101,7 @@ def stat_of(git: Git, pre_ref: str, found: Inspection) -> Counts:
     if not found.wanted:
         return Counts(insertions=0, deletions=0, patch_id="")
     insertions = deletions = 0
-    done = git.run("diff-tree", "-r", "-z", "--no-renames", "--numstat", pre_ref, found.tree, check=False)
+    done = git.run("diff-tree", "-r", "-z", "--no-renames", "--numstat", pre_ref, found.tree, "--", check=False)
     for field in done.fields():
         parts = field.split(b"\t", 2)
         if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit():
@@ -119,18 +119,18 @@ PIECE = 1 << 20  # bytes of a line that are looked at together
 def diff_pieces(git: Git, pre_ref: str, tree: str) -> Iterator[str]:
     """The unified diff, however large, in constant memory: lines with their newline; of a longer line than `PIECE` its pieces."""
     if tree:
-        yield from _pieces(git, "diff", *_PLAIN, pre_ref, tree)
+        yield from _pieces(git, "diff", *_PLAIN, pre_ref, tree, "--")
 
 
 def history_pieces(git: Git, pre_ref: str, post_ref: str | None) -> Iterator[str]:
     """The same for each of the agent's own commits; what one adds and a later one removes stays in a history that is kept."""
     if post_ref is not None:
-        yield from _pieces(git, "log", "-p", "-m", "--format=", *_PLAIN, f"{pre_ref}..{post_ref}")
+        yield from _pieces(git, "log", "-p", "-m", "--format=", *_PLAIN, f"{pre_ref}..{post_ref}", "--")
 
 
 def messages_since(git: Git, pre_ref: str, post_ref: str | None) -> str:
     """What the agent's own commits say, whole."""
-    done = git.run("log", "--format=%B", f"{pre_ref}..{post_ref}", check=False) if post_ref is not None else None
+    done = git.run("log", "--format=%B", f"{pre_ref}..{post_ref}", "--", check=False) if post_ref is not None else None
     return done.out.decode("utf-8", "replace") if done is not None else ""
 
 

@@ -35,7 +35,7 @@ def accepting_commit(site: Site, snapshot: Snapshot | None, iteration_id: str, p
 
 def finish(site: Site, snapshot: Snapshot, guarded: Guarded, left: frozenset[str], commit: str, *, shared: bool) -> None:
     """Put back the stash list, reflogs, and what went of submodules' and worktrees' metadata. Raise `NotRestoredError`."""
-    made = int(site.git.text("log", "-1", "--no-show-signature", "--format=%ct", commit))
+    made = int(site.git.text("log", "-1", "--no-show-signature", "--format=%ct", commit, "--"))
     back = StateBack(site, snapshot, guarded.refs, left, shared)
     known = {*attribution.stash_then(site, snapshot), *snapshot.own_stash}
     listed = attribution.stash_now(site)

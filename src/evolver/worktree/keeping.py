@@ -89,7 +89,7 @@ def keep_under(site: Site, kept: Kept, ref: str) -> tuple[str, str]:
 
 
 def _copies_of(site: Site, oid: str) -> str:
-    return site.git.text("log", "-1", f"--format=%(trailers:key={COPIES},valueonly)", oid)
+    return site.git.text("log", "-1", f"--format=%(trailers:key={COPIES},valueonly)", oid, "--")
 
 
 def anchor_refs(site: Site, snapshot: Snapshot, now: Refs, left: frozenset[str], commit: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -19,15 +20,33 @@ from evolver.worktree.site import Site
 
 BUSY_SECONDS = 5  # another git of the user's may just be finishing
 LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock")
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """What somebody is in the middle of, and the commands that end it."""
+
+    what: str
+    go_on: str
+    give_up: str
+    more: str = ""
+
+    @property
+    def hint(self) -> str:
+        return f"Finish it (`{self.go_on}`) or give it up (`{self.give_up}`), then run evolver.{self.more}"
+
+
+# A revert that `evolver revert` was killed in the middle of looks like a person's, but its commit needs a trailer that git does not know.
+_KILLED = " If it was `evolver revert` that was killed: give it up, then revert again."
 IN_PROGRESS = {
-    "MERGE_HEAD": ("a merge", "git merge --continue", "git merge --abort"),
-    "rebase-merge": ("a rebase", "git rebase --continue", "git rebase --abort"),
-    "rebase-apply": ("a rebase or `git am`", "git rebase --continue", "git rebase --abort"),
-    "CHERRY_PICK_HEAD": ("a cherry-pick", "git cherry-pick --continue", "git cherry-pick --abort"),
-    "REVERT_HEAD": ("a revert", "git revert --continue", "git revert --abort"),
-    "BISECT_LOG": ("a bisect", "git bisect reset", "git bisect reset"),
-    "BISECT_START": ("a bisect", "git bisect reset", "git bisect reset"),
-    "sequencer": ("a cherry-pick or revert of several commits", "git cherry-pick --continue", "git cherry-pick --abort"),
+    "MERGE_HEAD": InProgress("a merge", "git merge --continue", "git merge --abort"),
+    "rebase-merge": InProgress("a rebase", "git rebase --continue", "git rebase --abort"),
+    "rebase-apply": InProgress("a rebase or `git am`", "git rebase --continue", "git rebase --abort"),
+    "CHERRY_PICK_HEAD": InProgress("a cherry-pick", "git cherry-pick --continue", "git cherry-pick --abort"),
+    "REVERT_HEAD": InProgress("a revert", "git revert --continue", "git revert --abort", _KILLED),
+    "BISECT_LOG": InProgress("a bisect", "git bisect reset", "git bisect reset"),
+    "BISECT_START": InProgress("a bisect", "git bisect reset", "git bisect reset"),
+    "sequencer": InProgress("a cherry-pick or revert of several commits", "git cherry-pick --continue", "git cherry-pick --abort"),
 }
 EXTENSIONS = frozenset({"noop", "objectformat", "partialclone", "preciousobjects", "worktreeconfig"})
 
@@ -104,10 +123,15 @@ def _commit(site: Site) -> None:
         raise PreflightError("the tree of HEAD cannot be read", "Run `git fsck`; `git fetch` may bring objects back.")
 
 
+def in_progress(git_dir: Path) -> InProgress | None:
+    """`git_dir`: the worktree's own, also where it is a linked one."""
+    return next((begun for name, begun in IN_PROGRESS.items() if os.path.lexists(git_dir / name)), None)
+
+
 def _in_progress(site: Site) -> None:
-    for name, (what, go_on, give_up) in IN_PROGRESS.items():
-        if os.path.lexists(site.private / name):
-            raise PreflightError(f"{what} is in progress", f"Finish it (`{go_on}`) or give it up (`{give_up}`), then run evolver.")
+    begun = in_progress(site.private)
+    if begun is not None:
+        raise PreflightError(f"{begun.what} is in progress", begun.hint)
 
 
 def _locks(site: Site) -> None:

@@ -1,10 +1,11 @@
-"""What stands where files are about to be written: git's `checkout-index -f` would remove it without a word."""
+"""What stands where files are about to be written: git's `checkout-index -f` would remove it without a word, and its merges what
+is ignored."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from evolver.errors import UsageError
@@ -36,6 +37,28 @@ def blockers(root: Path, files: Collection[str], folders: Collection[str], going
     return tuple(found)
 
 
+def untracked_in_the_way(
+    root: Path, files: Collection[str], gitlinks: Collection[str], tracked: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """What is not `tracked` and stands where a merge would write `files` and `gitlinks`. Whether it is ignored does not matter: git
+    takes that for expendable, but it may be the only copy of something (kind 42). Asked of the file system, so case is as it sees it."""
+    found: dict[str, None] = {}
+    for path in sorted({*files, *gitlinks}):
+        for above in _above(path):
+            status = _lstat(root, above)
+            if status is None or not stat.S_ISDIR(status.st_mode):
+                break
+        else:
+            above, status = path, _lstat(root, path)
+        if status is None:
+            continue
+        if not stat.S_ISDIR(status.st_mode):
+            found |= {} if tracked(above) else {above: None}
+        elif path not in gitlinks:  # a submodule's folder may lie there already
+            found |= {inner: None for inner in _content(root, path, empty=False) if not tracked(inner)}
+    return tuple(found)
+
+
 def _above(path: str) -> Iterator[str]:
     parts = path.split("/")
     for depth in range(1, len(parts)):
@@ -49,11 +72,11 @@ def _lstat(root: Path, path: str) -> os.stat_result | None:
         return None
 
 
-def _content(root: Path, folder: str) -> Iterator[str]:
-    """Every file, link and empty folder below."""
+def _content(root: Path, folder: str, *, empty: bool = True) -> Iterator[str]:
+    """Every file and link below, and every empty folder."""
     for at, inner, names in os.walk(root / folder):
         below = os.path.relpath(at, root)
         links = [name for name in inner if (Path(at) / name).is_symlink()]
         yield from (f"{below}/{name}" for name in (*names, *links))
-        if not inner and not names:
+        if empty and not inner and not names:
             yield below

@@ -346,7 +346,7 @@ class Workspace:
         list, and what else of git's state the attempt took away. What a person added since stays. Returns the commit's paths, as
         text. Idempotent. Raise `NotRestoredError` when it cannot be done."""
         finish(self._site, self._of(baseline), self._quiesced(baseline), self._beside.left, commit, shared=self._beside.shared)
-        listed = self._site.git.run("diff-tree", "-r", "-z", "--no-renames", "--name-only", baseline.pre_ref, commit)
+        listed = self._site.git.run("diff-tree", "-r", "-z", "--no-renames", "--name-only", baseline.pre_ref, commit, "--")
         return tuple(p.decode("utf-8", "backslashreplace") for p in listed.fields())
 
     def release(self) -> None:
