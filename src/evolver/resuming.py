@@ -11,7 +11,7 @@ from evolver.changes.within import ChangesLogAt
 from evolver.definition import LoopDefinition
 from evolver.errors import ExitStatus, HeldError, UsageError
 from evolver.events.types import RunResumed
-from evolver.holding import held_lines
+from evolver.holding import drift, held_lines
 from evolver.keeping import stored_definition
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase
@@ -52,6 +52,8 @@ class Decision:
     detail: str = ""
     stash: str | None = None
     commit: str | None = None
+    kept: tuple[str, ...] = ()  # where what a person may have changed since the stop is kept, the attempt with it; then refs it named
+    copies: str = ""  # folder with what no commit can hold
 
 
 def refuse_agents(env: Mapping[str, str]) -> None:
@@ -80,8 +82,7 @@ class Resume:
         control = workspace.guard_control(baseline)
         self.opened.log.ensure_present()
         attempt = workspace.inspect(baseline, control)
-        now, then = set(held_lines(attempt)), set(lock.held)
-        drifted = tuple(sorted(now ^ then))
+        drifted = drift(lock.held, held_lines(attempt, workspace.beyond_paths(attempt)))
         effects = self.opened.effects(lock.run_id).standing(lock.iteration_id)
         return Held(lock, baseline, attempt, drifted, effects)
 
@@ -122,7 +123,8 @@ class Resume:
         return Decision("kept", ExitStatus.ACCEPTED, commit=commit)
 
     def roll_back(self, held: Held, mode: RollbackMode, note: str) -> Decision:
-        """Put the baseline back, by the same pieces an iteration uses. What drifted since the stop is kept as a private ref."""
+        """Put the baseline back, by the same pieces an iteration uses. When something drifted since the stop, all that
+        is there is kept as a private ref, whatever the mode: a stash entry has no ignored files, control files or notes."""
         if mode is RollbackMode.NONE:
             raise UsageError("--rollback none would change nothing", "Choose hard or stash, or --keep.")
         lock = held.lock
@@ -138,9 +140,10 @@ class Resume:
             baseline=held.baseline,
             attempt=held.attempt,
             reason=lock.reason,
+            recovering=self._unseen(),
+            by_person=True,
             # What cannot be read cannot be kept aside either; a person said `hard` knowing that (the hold told).
-            recovering=self._unseen()
-            or (mode is RollbackMode.HARD and bool(held.drifted) and not held.attempt.unknown),
+            drifted=bool(held.drifted) and not held.attempt.unknown,
             loop=lock.loop,
             definition=lock.definition,
             changes_log=ChangesLogAt.of(definition, self.layout.root, lock.changes_digest),
@@ -154,7 +157,8 @@ class Resume:
         if not state.verified or state.effects_failed:
             return Decision("not_restored", ExitStatus.NOT_RESTORED, rejection.problem)
         self._resumed(held, "rolled_back", held.baseline.pre_ref, note)
-        return Decision("rolled_back", ExitStatus.ACCEPTED, stash=rejection.preserved.stash)
+        kept = rejection.preserved
+        return Decision("rolled_back", ExitStatus.ACCEPTED, stash=kept.stash, kept=rejection.whole.refs, copies=kept.copies)
 
     def _unseen(self) -> bool:
         """Recovery failed just now, in this very command: the person decided before being told what cannot be kept."""

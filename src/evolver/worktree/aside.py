@@ -6,7 +6,9 @@ the next guard finds the rest still in place.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,6 +84,15 @@ class Aside:
                 found[f"{number}.{what.area}.{os.fsdecode(what.path).replace('/', '%')}"[:200]] = body
         return found
 
+    def digests(self) -> list[tuple[str, str]]:
+        """AREA/PATH and a digest of each thing put aside: tells one that was changed since from one that was not."""
+        found = []
+        for number, what in self._notes():
+            body = self.folder / f"{number}.body"
+            if what.mode is None and what.was_there and os.path.lexists(body):
+                found.append((f"{what.area}/{what.path.decode('utf-8', 'backslashreplace')}", _digest(body)))
+        return found
+
     def _note(self, what: _What) -> int:
         """Whole or not at all, also on a disk that fails: it has its name only when it is written."""
         number = self._next()
@@ -147,3 +158,24 @@ class Aside:
                 remove(parent, self.folder.name)
             finally:
                 os.close(parent)
+
+
+def _digest(thing: Path) -> str:
+    """Of type and content; of a folder (it may be a whole `.git`) by sizes and mtimes, without what evolver itself writes in there."""
+    digest = hashlib.sha256()
+    st = thing.lstat()
+    digest.update(f"{stat.S_IFMT(st.st_mode):o} ".encode())
+    if stat.S_ISLNK(st.st_mode):
+        digest.update(os.fsencode(os.readlink(thing)))
+    elif stat.S_ISREG(st.st_mode):
+        with suppress(OSError), open(os.open(thing, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    elif stat.S_ISDIR(st.st_mode):
+        for top, folders, names in os.walk(thing):
+            folders[:] = sorted(name for name in folders if name != "evolver" or top != str(thing))
+            for path in (os.path.join(top, name) for name in sorted(names)):
+                with suppress(OSError):
+                    one = os.lstat(path)
+                    digest.update(os.fsencode(f"{os.path.relpath(path, thing)}\0{one.st_size} {one.st_mtime_ns}\0"))
+    return digest.hexdigest()
