@@ -154,6 +154,21 @@ def test_commits_in_a_submodule_stay_there(repo: Repo) -> None:
     assert repo.sh("git status --porcelain") == "?? untracked.txt\n"
 
 
+def test_config_and_hooks_of_the_attempt_go_and_a_persons_stay(repo: Repo) -> None:
+    hold(
+        repo,
+        "echo x >>src/a.py; git config core.pager planted; printf '#!/bin/sh\ntouch ran\n' >.git/hooks/pre-commit;"
+        "chmod +x .git/hooks/pre-commit; echo theirs >.git/info/attributes",
+    )
+    repo.sh("printf '#!/bin/sh\n' >.git/hooks/pre-push; echo mine >.git/info/attributes")
+    told = keep(repo)
+    assert told.endswith("those that only the attempt had changed are as before it:\n  config\n  hooks/pre-commit\n"), told
+    assert repo.sh("git config core.pager || echo none") == "none\n"
+    assert not (repo.root / ".git/hooks/pre-commit").exists()
+    assert (repo.root / ".git/hooks/pre-push").exists()
+    assert (repo.root / ".git/info/attributes").read_text() == "mine\n"
+
+
 @pytest.mark.parametrize("point", ["vouched.index", "vouched.ref", "hold.before", "hold.after", "release.before"])
 def test_killed_and_repeated_it_makes_one_commit(repo: Repo, point: str) -> None:
     hold(repo, "echo x >>src/a.py; git tag theirs; git config a.b c")

@@ -85,6 +85,7 @@ class Resumed:
     exit_code: int
     commit: str | None = None
     stash: str | None = None
+    kept: tuple[str, ...] = ()  # refs of what was changed since the loop stopped, the attempt with it
 
 
 def run(
@@ -168,7 +169,7 @@ def resume(
             decision = deciding.roll_back(held, RollbackMode(rollback), note)
         else:
             decision = deciding.leave(held)
-    return Resumed(decision.action, int(decision.exit_code), decision.commit, decision.stash)
+    return Resumed(decision.action, int(decision.exit_code), decision.commit, decision.stash, decision.kept)
 
 
 def read_events(

@@ -29,7 +29,7 @@ from evolver.worktree.preflight import in_progress
 from evolver.worktree.remove import remove
 from evolver.worktree.room import blockers
 
-HINT = "`evolver attempts list` shows them. Give RUN_ID/N, N (of the newest run), `last`, or a commit id."
+HINT = "`evolver attempts list` shows them. Give RUN_ID/N, N (of the newest run), `last`, a commit id, or a ref."
 REPLACED = "refs/evolver/replaced/"
 _DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--no-renames")
 
@@ -49,6 +49,8 @@ def find(git: Git, wanted: str) -> KeptAttempt:
     if wanted.isdigit() and len(wanted) < 7:
         newest = max(k.iteration_id.rpartition("/")[0] for k in kept)  # UUIDv7: the greatest is the newest
         matches = [k for k in kept if k.iteration_id == f"{newest}/{wanted}"]
+    elif wanted.startswith("refs/"):
+        matches = [k for k in kept if k.ref == wanted]
     elif "/" in wanted:
         run, _, number = wanted.rpartition("/")
         matches = [k for k in kept if k.iteration_id.startswith(run) and k.iteration_id.endswith(f"/{number}")]
@@ -69,8 +71,9 @@ def show(git: Git, attempt: KeptAttempt) -> bytes:
     lines = [f"# removed an untracked file: {name}\n" for name in attempt.removed]
     lines += [f"# made an empty folder: {name}\n" for name in attempt.folders]
     if attempt.copies:
-        lines.append(f"# copies of what no commit can hold: {copies.base_of(git.git_dir) / attempt.copies}\n")
-        lines += [f"#   {line}\n" for line in copies.listed_in(git.git_dir, attempt.copies)]
+        folder = copies.folder_of(git.git_dir, attempt.copies)
+        lines.append(f"# copies of what no commit can hold: {folder or f'{attempt.copies}, not found in this repository'}\n")
+        lines += [f"#   {line}\n" for line in (copies.listed_in(folder) if folder is not None else ())]
     return out + os.fsencode("".join(lines))
 
 

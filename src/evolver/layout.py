@@ -115,11 +115,15 @@ def git_dirs(root: Path) -> tuple[Path, Path] | None:
     # Without HEAD, which an attempt may have removed, git would go on to a parent repository; a baseline of ours tells better.
     if not head and not baselines_in(git_dir / "evolver" / "vault"):
         return None
+    return git_dir, common_of(git_dir)
+
+
+def common_of(git_dir: Path) -> Path:
+    """The folder that a worktree's git folder shares with others; itself when it is the only one."""
     try:
-        common = Path(os.path.realpath(git_dir / os.fsdecode((git_dir / "commondir").read_bytes().rstrip(b"\r\n"))))
+        return Path(os.path.realpath(git_dir / os.fsdecode((git_dir / "commondir").read_bytes().rstrip(b"\r\n"))))
     except OSError:
-        common = git_dir
-    return git_dir, common
+        return git_dir
 
 
 def owner_lines(layout: Layout) -> bytes:

@@ -199,6 +199,8 @@ class _Recovery:
             return Recovered(self.dead.run_id, "rollback_failed", True, rejection.problem)
         kept = rejection.preserved
         where = f"what was removed is kept as {kept.refs[0]}" if kept.refs else ""
+        if kept.refs[1:]:
+            where += f", refs and commits below {'/'.join(kept.refs[1].split('/')[:4])}/"
         if kept.copies:
             where += f", and what no commit can hold in {kept.copies}"
         self._tell(iteration, iteration.phase, "rolled_back", killed, kept)

@@ -7,8 +7,8 @@ before anything is destroyed, the result after it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
 from evolver.changes.prepare import PreparedRollback
@@ -75,6 +75,8 @@ class Rejection:
     reason: str
     announce: bool = True
     recovering: bool = False
+    by_person: bool = False  # `resume`: a person asked for what is kept
+    drifted: bool = False  # and something was changed since the attempt was held
     already_skipped: bool = False  # recovery: the dead run had announced the hold
     loop: str = ""
     definition: str = ""
@@ -83,6 +85,7 @@ class Rejection:
     changes_log: ChangesLogAt | None = None
     started: float = field(default_factory=time.monotonic)
     preserved: Preserved = Preserved()
+    whole: Preserved = Preserved()  # of that, what is kept because a person may have worked on it
     restored: Restored = Restored()
     verified: Verified = Verified()
     problem: str = ""
@@ -158,18 +161,21 @@ class Rejection:
             attempt_ref(self.run_id, self.number),
             f"evolver {self.iteration_id}: {self.reason.splitlines()[0][:200] if self.reason else 'attempt'}",
             self.rollback.keep_attempts,
+            self.by_person,
         )
         try:
             if self.changes_log is not None:
                 self._changes = self.changes_log.prepare(self.baseline)
-            if self.recovering:
-                # A person may have edited after the crash: what recovery removes is kept, in every mode.
-                if self.attempt.changed:
-                    self.preserved = self.workspace.keep_attempt(
-                        self.baseline, self.attempt, ref=keeping.ref, message=keeping.message, all_of_it=True
-                    )
-            else:
-                self.preserved = STRATEGIES[self.mode].preserve(self.workspace, self.baseline, self.attempt, keeping)
+            if (self.recovering or self.drifted) and self.attempt.changed:
+                # A person may have edited after the crash or during the hold: what is removed is kept, in every mode.
+                self.preserved = self.whole = self.workspace.keep_attempt(
+                    self.baseline, self.attempt, ref=keeping.ref, message=keeping.message, all_of_it=True
+                )
+                keeping = replace(keeping, keep=0)  # not a second time
+            if not self.recovering:
+                own = STRATEGIES[self.mode].preserve(self.workspace, self.baseline, self.attempt, keeping)
+                refs = tuple(dict.fromkeys((*self.whole.refs, *own.refs)))
+                self.preserved = Preserved(own.stash, refs, self.whole.copies or own.copies)
         except (EvolverError, OSError) as error:
             # Save before you destroy: what cannot be kept aside is not removed.
             self.problem = f"the attempt could not be kept aside: {error}"
@@ -237,6 +243,7 @@ class Rejection:
         by_choice = self.mode is RollbackMode.NONE and not state.survivors and state.restored and state.verified is not False
         by_choice = by_choice and state.preserved and not state.effects_failed
         reason = self.reason if by_choice else self._why_failed(state)
+        beyond = self.workspace.beyond_paths(self.attempt)
         if by_choice:
             if not self.already_skipped:
                 self.events.emit(
@@ -262,7 +269,7 @@ class Rejection:
             )
         status = ExitStatus.HELD if by_choice else ExitStatus.NOT_RESTORED
         crash_point("iteration.before_lock")
-        write_lock(self.layout, self._lock(reason, status))
+        write_lock(self.layout, self._lock(reason, status, beyond))
         crash_point("iteration.locked")
         self.events.emit(
             RunHeld(from_="running", to="held", exit_code=int(status), **self._facts(reason)), iteration=self.number
@@ -303,13 +310,14 @@ class Rejection:
     def _elapsed(self) -> int:
         return round((time.monotonic() - self.started) * 1000)
 
-    def _lock(self, reason: str, status: ExitStatus) -> ResumeLock:
+    def _lock(self, reason: str, status: ExitStatus, beyond: Sequence[str]) -> ResumeLock:
         return lock_of(
             self.layout,
             self.run_id,
             self.number,
             self.baseline,
             self.attempt,
+            beyond,
             reason=reason,
             mode=str(self.mode),
             status=status,

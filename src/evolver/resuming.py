@@ -11,7 +11,7 @@ from evolver.changes.within import ChangesLogAt
 from evolver.definition import LoopDefinition
 from evolver.errors import ExitStatus, HeldError, UsageError
 from evolver.events.types import RunResumed
-from evolver.holding import held_lines
+from evolver.holding import drift, held_lines, planted
 from evolver.keeping import stored_definition
 from evolver.layout import Layout
 from evolver.machine import IterationState, Phase
@@ -34,6 +34,7 @@ class Held:
     attempt: Attempt
     drifted: tuple[str, ...]  # what a validator, a person or anything else changed since the agent had finished
     effects: tuple[str, ...] = ()  # outside the worktree, in force, and reverted by rolling back
+    planted: tuple[str, ...] = ()  # git's own files that nobody changed since the attempt did: AREA/PATH
 
     def restores(self) -> tuple[str, ...]:
         """Paths that rolling back would write again."""
@@ -53,6 +54,9 @@ class Decision:
     detail: str = ""
     stash: str | None = None
     commit: str | None = None
+    kept: tuple[str, ...] = ()  # where what a person may have changed since the stop is kept, the attempt with it; then refs it named
+    copies: str = ""  # folder with what no commit can hold
+    put_back: tuple[str, ...] = ()  # keeping: git's own files that are the baseline's again, AREA/PATH
 
 
 def refuse_agents(env: Mapping[str, str]) -> None:
@@ -81,10 +85,9 @@ class Resume:
         control = workspace.guard_control(baseline)
         self.opened.log.ensure_present()
         attempt = workspace.inspect(baseline, control)
-        now, then = set(held_lines(attempt)), set(lock.held)
-        drifted = tuple(sorted(now ^ then))
+        beyond = workspace.beyond_paths(attempt)
         effects = self.opened.effects(lock.run_id).standing(lock.iteration_id)
-        return Held(lock, baseline, attempt, drifted, effects)
+        return Held(lock, baseline, attempt, drift(lock.held, held_lines(attempt, beyond)), effects, planted(lock.held, beyond))
 
     def leave(self, held: Held) -> Decision:
         """Decide nothing: the tree stays as it is, and so does the lock."""
@@ -97,7 +100,8 @@ class Resume:
         return Decision("unchanged", ExitStatus.ACCEPTED)
 
     def keep(self, held: Held, note: str) -> Decision:
-        """A person vouches for the tree as it stands: commit it on their HEAD, or adopt HEAD when nothing is uncommitted."""
+        """A person vouches for the tree as it stands: commit it on their HEAD, or adopt HEAD when nothing is uncommitted. Config and
+        hooks that are still as the attempt left them go back to the baseline, as on acceptance; what a person made of them stays."""
         lock, workspace = held.lock, self.opened.workspace
         message = "\n".join(
             [
@@ -113,10 +117,12 @@ class Resume:
         try:
             wanted = self.to_keep(held)
             commit = workspace.commit_vouched(held.baseline, held.attempt, wanted, message=message)
-        finally:
+        except BaseException:
             workspace.hold(held.baseline, held.attempt)
+            raise
+        workspace.hold(held.baseline, held.attempt, without=held.planted)
         self._resumed(held, "kept", commit, note)
-        return Decision("kept", ExitStatus.ACCEPTED, commit=commit)
+        return Decision("kept", ExitStatus.ACCEPTED, commit=commit, put_back=held.planted)
 
     def to_keep(self, held: Held) -> Vouched:
         """What `keep` would commit. Raise `UsageError` when it cannot."""
@@ -129,7 +135,8 @@ class Resume:
             ) from refused
 
     def roll_back(self, held: Held, mode: RollbackMode, note: str) -> Decision:
-        """Put the baseline back, by the same pieces an iteration uses. What drifted since the stop is kept as a private ref."""
+        """Put the baseline back, by the same pieces an iteration uses. When something drifted since the stop, all that
+        is there is kept as a private ref, whatever the mode: a stash entry has no ignored files, control files or notes."""
         if mode is RollbackMode.NONE:
             raise UsageError("--rollback none would change nothing", "Choose hard or stash, or --keep.")
         lock = held.lock
@@ -145,9 +152,10 @@ class Resume:
             baseline=held.baseline,
             attempt=held.attempt,
             reason=lock.reason,
+            recovering=self._unseen(),
+            by_person=True,
             # What cannot be read cannot be kept aside either; a person said `hard` knowing that (the hold told).
-            recovering=self._unseen()
-            or (mode is RollbackMode.HARD and bool(held.drifted) and not held.attempt.unknown),
+            drifted=bool(held.drifted) and not held.attempt.unknown,
             loop=lock.loop,
             definition=lock.definition,
             changes_log=ChangesLogAt.of(definition, self.layout.root, lock.changes_digest),
@@ -161,7 +169,8 @@ class Resume:
         if not state.verified or state.effects_failed:
             return Decision("not_restored", ExitStatus.NOT_RESTORED, rejection.problem)
         self._resumed(held, "rolled_back", held.baseline.pre_ref, note)
-        return Decision("rolled_back", ExitStatus.ACCEPTED, stash=rejection.preserved.stash)
+        kept = rejection.preserved
+        return Decision("rolled_back", ExitStatus.ACCEPTED, stash=kept.stash, kept=rejection.whole.refs, copies=kept.copies)
 
     def _unseen(self) -> bool:
         """Recovery failed just now, in this very command: the person decided before being told what cannot be kept."""

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from evolver.worktree.kept import KeptAttempt
 
 FOLDER = typer.Option("-C", help="Work in this folder's worktree.", show_default=False)
-WHICH = typer.Argument(help="RUN_ID/N, N of the newest run with kept attempts, `last`, or a commit id.", show_default=False)
+WHICH = typer.Argument(help="RUN_ID/N, N of the newest run with kept attempts, `last`, a commit id, or a ref.", show_default=False)
 EPILOG = """Examples:
   evolver attempts list
   evolver attempts show last
   evolver attempts apply 3
 
 Attempts are kept by --rollback stash (entries of `git stash list`), by [rollback] keep_attempts = N (private refs), and by
-recovery after a crash.
+recovery after a crash or `evolver resume`. The last may hold a person's work and are marked so in the list: keep_attempts does not
+count them, and only `drop` forgets them.
 """
 
 
@@ -75,7 +76,8 @@ def list_attempts(
     for attempt in kept:
         when = datetime.fromtimestamp(attempt.time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         where = "stash" if attempt.in_stash else "ref"
-        typer.echo(f"{attempt.iteration_id}  {attempt.commit[:12]}  {where:5}  {when}  {_text(attempt.reason)}")
+        whose = "  [may hold a person's work]" if attempt.for_person else ""
+        typer.echo(f"{attempt.iteration_id}  {attempt.commit[:12]}  {where:5}  {when}  {_text(attempt.reason)}{whose}")
 
 
 def show_attempt(which: Annotated[str, WHICH], directory: Annotated[Path, FOLDER] = Path()) -> None:
@@ -95,7 +97,7 @@ def apply_attempt(which: Annotated[str, WHICH], directory: Annotated[Path, FOLDE
     from evolver.layout import locate
     from evolver.opening import opened
     from evolver.settings import read as read_settings
-    from evolver.worktree.copies import base_of
+    from evolver.worktree.copies import folder_of
 
     layout = locate(directory)
     settings = read_settings(os.environ, layout.root / ".env")
@@ -109,7 +111,8 @@ def apply_attempt(which: Annotated[str, WHICH], directory: Annotated[Path, FOLDE
         for path in done.replaced[:20]:
             typer.echo(f"  git show {done.replaced_ref}:{_text(path)}")
     if attempt.copies:
-        typer.echo(f"what no commit can hold was not brought back; `evolver attempts show` lists it: {base_of(git.git_dir) / attempt.copies}")
+        where = folder_of(git.git_dir, attempt.copies) or f"{attempt.copies}, not found in this repository"
+        typer.echo(f"what no commit can hold was not brought back; `evolver attempts show` lists it: {where}")
     if attempt.post_ref and attempt.post_ref != attempt.pre_ref:
         typer.echo(
             f"what the agent had committed is staged; its own commits: git log {attempt.pre_ref[:12]}..{attempt.post_ref[:12]}"
@@ -149,4 +152,5 @@ def _public(attempt: KeptAttempt) -> dict[str, object]:
         "post_ref": attempt.post_ref,
         "time": attempt.time,
         "reason": _text(attempt.reason),
+        "for_person": attempt.for_person,
     }

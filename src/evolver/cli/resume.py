@@ -33,7 +33,7 @@ def resume(
         str | None, typer.Option("--rollback", metavar="hard|stash", help="Put the baseline back; stash keeps the attempt aside.", show_default=False)
     ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; goes into the event stream.", show_default=False)] = "",
-    go_on: Annotated[bool, typer.Option("--run", help="Start the same loop again afterwards.")] = False,
+    go_on: Annotated[bool, typer.Option("--run", help="Start the same loop again afterwards; it must have a file.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what rolling back (with --keep: keeping) would do; change nothing.")] = False,
     directory: Annotated[Path, typer.Option("-C", help="Work in this folder's worktree.", show_default=False)] = Path("."),
 ) -> None:
@@ -76,6 +76,8 @@ def resume(
             print("nothing to resume")
             decision = None
         else:
+            if go_on and not dry_run:
+                _refuse_nameless(deciding, held)
             decision = _decide(deciding, held, keep, rollback, note, dry_run)
     if decision is not None:
         _tell(decision)
@@ -85,9 +87,19 @@ def resume(
         from evolver.cli.run import run
 
         run(
-            loop=held.lock.loop if held is not None and held.lock.loop != "command-line" else None,
+            loop=held.lock.loop if held is not None else None,
             isolation="clone" if found.layout != layout else None,
             directory=directory,
+        )
+
+
+def _refuse_nameless(deciding: Resume, held: Held) -> None:
+    """`--run` can start again what has a file. Said before anything is decided: afterwards, half of what was asked for is done."""
+    if held.lock.loop == "command-line":
+        deciding.leave(held)
+        raise UsageError(
+            "--run: the held run was given on the command line (--codegen or --agent), and no file has its loop",
+            "Nothing was changed. Leave --run out, then start it as you did before.",
         )
 
 
@@ -122,6 +134,8 @@ def _ask() -> str:
 
 
 def _show(held: Held) -> None:
+    from evolver.holding import drifted_name
+
     print(f"iteration {held.lock.iteration_id} is held since {held.lock.time}: {held.lock.reason}")
     print(f"it started from {held.lock.pre_ref}; what differs from then:")
     _list("  ", [f"{c.kind:8} {_text(c.path)}" for c in held.attempt.changes])
@@ -129,7 +143,7 @@ def _show(held: Held) -> None:
     _list("  control file ", list(held.attempt.control.changed))
     if held.drifted:
         print("changed since the agent had finished, by a validator or after the loop stopped:")
-        _list("  ", sorted({line.split(" ", 2)[1] for line in held.drifted}))
+        _list("  ", sorted({drifted_name(line) for line in held.drifted}))
     if held.effects:
         print("effects outside the worktree that are in force; --rollback reverts them, --keep keeps them:")
         _list("  ", list(held.effects))
@@ -143,6 +157,9 @@ def _show_keeping(deciding: Resume, held: Held) -> None:
         return
     print(f"keeping would commit {len(wanted.staged)} paths on HEAD ({wanted.head[:12]}):")
     _list("  ", [_text(path) for path in wanted.paths], most=10**9)
+    if held.planted:
+        print(f"put {len(held.planted)} of git's own files back, which only the attempt had changed:")
+        _list("  ", [name.partition("/")[2] for name in held.planted], most=10**9)
     print("and keep everything else as it is")
 
 
@@ -193,3 +210,12 @@ def _tell(decision: Decision) -> None:
         "not_restored": f"NOT RESTORED: {decision.detail}; the lock stays",
     }
     print(words[decision.action])
+    if decision.put_back:
+        print("of git's own files, those that only the attempt had changed are as before it:")
+        _list("  ", [name.partition("/")[2] for name in decision.put_back])
+    if decision.kept:
+        print("what was changed since the loop stopped is kept, together with the attempt; to bring it back:")
+        print(f"  evolver attempts apply {decision.kept[0]}")
+        _list("  commits and refs that were made: ", list(decision.kept[1:]))
+    if decision.copies:
+        print(f"what no commit can hold is copied to {decision.copies}")

@@ -17,6 +17,7 @@ class Keeping:
     ref: str  # full ref name below refs/evolver/attempts/
     message: str
     keep: int  # `[rollback] keep_attempts`
+    person: bool = False  # a person asked for it: retention by number passes it over
 
 
 class RollbackStrategy(Protocol):

@@ -14,4 +14,6 @@ class Stash:
 
     def preserve(self, workspace: Workspace, baseline: Baseline, attempt: Attempt, keeping: Keeping) -> Preserved:
         """The entry holds untracked files and what the agent committed, which `git stash push` would lose."""
-        return workspace.preserve(baseline, attempt, message=keeping.message, ref=keeping.ref) if attempt.changed else Preserved()
+        if not attempt.changed:
+            return Preserved()
+        return workspace.preserve(baseline, attempt, message=keeping.message, ref=keeping.ref, person=keeping.person)

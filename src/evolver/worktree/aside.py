@@ -6,7 +6,10 @@ the next guard finds the rest still in place.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +25,10 @@ class _What(msgspec.Struct, array_like=True):
     path: bytes
     mode: int | None = None  # only the mode of a folder differed
     was_there: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.area}/{self.path.decode('utf-8', 'backslashreplace')}"
 
 
 class Aside:
@@ -82,6 +89,19 @@ class Aside:
                 found[f"{number}.{what.area}.{os.fsdecode(what.path).replace('/', '%')}"[:200]] = body
         return found
 
+    def digests(self) -> list[tuple[str, str]]:
+        """AREA/PATH and a digest of each thing put aside: tells one that was changed since from one that was not."""
+        found = []
+        for number, what in self._notes():
+            body = self.folder / f"{number}.body"
+            if what.mode is not None:
+                found.append((what.name, f"mode-{what.mode:o}"))
+            elif not what.was_there:
+                found.append((what.name, "gone"))
+            elif os.path.lexists(body):
+                found.append((what.name, _digest(body)))
+        return found
+
     def _note(self, what: _What) -> int:
         """Whole or not at all, also on a disk that fails: it has its name only when it is written."""
         number = self._next()
@@ -103,12 +123,12 @@ class Aside:
                     found.append((number, msgspec.msgpack.decode(data, type=_What)))
         return found
 
-    def put_back(self, areas: dict[str, Path]) -> None:
-        """Everything as the attempt left it, the earliest version last."""
+    def put_back(self, areas: dict[str, Path], without: Collection[str] = ()) -> None:
+        """Everything as the attempt left it, the earliest version last. `without`: AREA/PATH of what is not wanted back."""
         if not self.folder.is_dir():
             return
         for number, what in reversed(self._notes()):
-            if what.area not in areas:
+            if what.area not in areas or what.name in without:
                 continue
             note, path = self.folder / f"{number}.what", os.fsdecode(what.path)
             with Anchor(areas[what.area]) as anchor, suppress(FileNotFoundError):
@@ -147,3 +167,24 @@ class Aside:
                 remove(parent, self.folder.name)
             finally:
                 os.close(parent)
+
+
+def _digest(thing: Path) -> str:
+    """Of type and content; of a folder (it may be a whole `.git`) by sizes and mtimes, without what evolver itself writes in there."""
+    digest = hashlib.sha256()
+    st = thing.lstat()
+    digest.update(f"{stat.S_IFMT(st.st_mode):o} ".encode())
+    if stat.S_ISLNK(st.st_mode):
+        digest.update(os.fsencode(os.readlink(thing)))
+    elif stat.S_ISREG(st.st_mode):
+        with suppress(OSError), open(os.open(thing, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    elif stat.S_ISDIR(st.st_mode):
+        for top, folders, names in os.walk(thing):
+            folders[:] = sorted(name for name in folders if name != "evolver" or top != str(thing))
+            for path in (os.path.join(top, name) for name in sorted(names)):
+                with suppress(OSError):
+                    one = os.lstat(path)
+                    digest.update(os.fsencode(f"{os.path.relpath(path, thing)}\0{one.st_size} {one.st_mtime_ns}\0"))
+    return digest.hexdigest()

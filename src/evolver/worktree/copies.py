@@ -19,6 +19,7 @@ from pathlib import Path
 
 from evolver.crash import crash_point
 from evolver.errors import EvolverError, NotRestoredError
+from evolver.layout import common_of
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.manifest import Entry
 from evolver.worktree.vault import CHUNK, sync_folder
@@ -153,18 +154,28 @@ def _copy_tree(thing: Path, target: Path) -> None:
             os.close(fd)
 
 
-def listed_in(git_dir: Path, name: str) -> tuple[str, ...]:
+def folder_of(git_dir: Path, name: str) -> Path | None:
+    """Where copies lie: refs are shared by all worktrees of a repository, and name copies that lie in another one's git folder.
+    None: they are not here."""
+    common = common_of(git_dir)
+    for folder in dict.fromkeys((git_dir, common, *sorted((common / "worktrees").glob("*")))):
+        if (base_of(folder) / name).is_dir():
+            return base_of(folder) / name
+    return None
+
+
+def listed_in(folder: Path) -> tuple[str, ...]:
     """What a folder holds, as `contents` has it; empty when it is gone."""
     try:
-        return tuple((base_of(git_dir) / name / "contents").read_bytes().decode("utf-8", "replace").splitlines())
+        return tuple((folder / "contents").read_bytes().decode("utf-8", "replace").splitlines())
     except OSError:
         return ()
 
 
 def forget(git_dir: Path, name: str) -> None:
     """Remove one folder, and the run's when that is empty then."""
-    target = base_of(git_dir) / name
-    if name and target.parent.parent == base_of(git_dir):
+    target = folder_of(git_dir, name) if name.count("/") == 1 else None
+    if target is not None:
         _forget(target)
         with suppress(OSError):
             target.parent.rmdir()

@@ -13,7 +13,7 @@ from evolver.worktree.copies import Copies, keep_copies
 from evolver.worktree.ignorerules import below
 from evolver.worktree.inspect import Inspection
 from evolver.worktree.manifest import Entry, entries, lookup
-from evolver.worktree.preserve import COPIES, Kept
+from evolver.worktree.preserve import COPIES, FOR_PERSON, Kept
 from evolver.worktree.refs import BROKEN, STASH, Refs
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import STASH_LOG, Snapshot
@@ -82,27 +82,33 @@ def keep_under(site: Site, kept: Kept, ref: str) -> tuple[str, str]:
         if not old.ok:
             site.git.run("update-ref", name, kept.commit, "")
             return name, kept.commit
-        if _trees(site, old.text) == kept.trees and _copies_of(site, old.text) == kept.copies:
+        if _trees(site, old.text) == kept.trees and _said(site, old.text) == (kept.copies, kept.person):
             return name, old.text
         number += 1
         name = f"{ref}.{number}"
 
 
-def _copies_of(site: Site, oid: str) -> str:
-    return site.git.text("log", "-1", f"--format=%(trailers:key={COPIES},valueonly)", oid, "--")
+def _said(site: Site, oid: str) -> tuple[str, bool]:
+    """What a kept commit says of itself: its copies, and whether retention passes it over."""
+    key = FOR_PERSON.partition(":")[0]
+    lines = site.git.text("log", "-1", f"--format=%(trailers:key={COPIES},key={key})", oid, "--").splitlines()
+    named = [line.partition(": ")[2] for line in lines if line.startswith(f"{COPIES}: ")]
+    return (named[0] if named else "", FOR_PERSON in lines)
 
 
 def anchor_refs(site: Site, snapshot: Snapshot, now: Refs, left: frozenset[str], commit: str) -> tuple[str, ...]:
-    """Branches, tags, commits and stash entries the attempt made: nothing else will name them once refs are put back."""
+    """What the attempt's refs say, commits and stash entries: nothing else will name them once refs are put back. Refs of every kind:
+    notes, replacements and refs of other tools are work as well, after a crash or a hold perhaps a person's."""
     prefix = f"{ATTEMPTS}{commit[:16]}/"
     wanted: dict[str, str] = {}
     if now.commit is not None and now.commit != snapshot.pre_ref:
         wanted[f"{prefix}HEAD"] = now.commit
     for name, value in now.refs.items():
-        if name in left or snapshot.refs.refs.get(name) == value or value == BROKEN or value.startswith("ref: "):
+        if name in left or name == STASH or snapshot.refs.refs.get(name) == value or value == BROKEN or value.startswith("ref: "):
             continue
-        if name.startswith(("refs/heads/", "refs/tags/")):
-            wanted[prefix + name.removeprefix("refs/")] = value
+        rest = name.removeprefix("refs/")
+        taken = rest.partition("/")[0] in ("HEAD", "stash")  # names that mean something else here
+        wanted[f"{prefix}{'other/' if taken else ''}{rest}"] = value
     for oid in () if STASH in left else _stashed_by_attempt(site, snapshot):
         wanted[f"{prefix}stash/{oid[:16]}"] = oid
     wanted = _beside(site, prefix, _present(site, wanted))

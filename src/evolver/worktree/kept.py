@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from evolver.errors import GitError
 from evolver.git import Git, failure
 from evolver.worktree import copies
-from evolver.worktree.preserve import BASE, COPIES, EMPTY_FOLDER, POST_REF, REMOVED
+from evolver.worktree.preserve import BASE, COPIES, EMPTY_FOLDER, FOR_PERSON, POST_REF, REMOVED
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 STASH_MARK = re.compile(rf"evolver ({_UUID}/\d+): (.*)")
@@ -27,6 +27,7 @@ class Trailers:
     removed: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     copies: str = ""
+    for_person: bool = False
 
 
 def unquoted(raw: bytes) -> str:
@@ -40,7 +41,7 @@ def unquoted(raw: bytes) -> str:
 
 def parse_trailers(message: bytes) -> Trailers:
     """From the last paragraph alone: a reason may quote anything."""
-    pre_ref, post_ref, named = "", None, ""
+    pre_ref, post_ref, named, person = "", None, "", False
     removed, folders = [], []
     for line in message.rstrip(b"\n").rpartition(b"\n\n")[2].split(b"\n"):
         key, _, value = line.partition(b": ")
@@ -50,11 +51,13 @@ def parse_trailers(message: bytes) -> Trailers:
             post_ref = value.decode("ascii", "replace")
         elif key == COPIES.encode() and _FOLDER.fullmatch(value):
             named = value.decode()
+        elif line == FOR_PERSON.encode():
+            person = True
         elif key == REMOVED.encode():
             removed.append(unquoted(value))
         elif key == EMPTY_FOLDER.encode():
             folders.append(unquoted(value))
-    return Trailers(pre_ref, post_ref, tuple(removed), tuple(folders), named)
+    return Trailers(pre_ref, post_ref, tuple(removed), tuple(folders), named, person)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class KeptAttempt:
     reason: str
     removed: tuple[str, ...] = ()  # untracked files of the user that the attempt removed
     folders: tuple[str, ...] = ()  # empty folders it made
-    copies: str = ""  # folder below GIT_DIR/evolver/kept with what no commit can hold
+    copies: str = ""  # folder below GIT_DIR/evolver/kept with what no commit can hold; GIT_DIR of the worktree it was made in
+    for_person: bool = False  # kept by recovery or resume: it holds a person's work, or may
 
     @property
     def in_stash(self) -> bool:
@@ -104,22 +108,23 @@ def _read(git: Git, oid: str, ref: str) -> KeptAttempt | None:
     pre_ref = parents.split(b" ")[0].decode() if parents else ""
     if not done.ok or match is None or fields.pre_ref != pre_ref:
         return None
-    return KeptAttempt(
-        match[1], oid, ref, pre_ref, fields.post_ref, int(when or b"0"), match[2], fields.removed, fields.folders, fields.copies
-    )
+    more = (fields.removed, fields.folders, fields.copies, fields.for_person)
+    return KeptAttempt(match[1], oid, ref, pre_ref, fields.post_ref, int(when or b"0"), match[2], *more)
 
 
 def drop(git: Git, attempt: KeptAttempt) -> None:
     """Forget one. An entry of the stash list is found by its commit, never by its position (hazard 52)."""
-    names = [f"refs/evolver/attempts/{attempt.commit[:16]}/"]
     if attempt.in_stash:
         _drop_stash(git, attempt.commit)
     else:
         git.run("update-ref", "-d", attempt.ref, attempt.commit)
-    for line in git.run("for-each-ref", "--format=%(refname) %(objectname)", *names).text.splitlines():
-        name, _, oid = line.partition(" ")
-        git.run("update-ref", "-d", name, oid)
-    if attempt.copies and all(a.copies != attempt.copies for a in listed(git)):
+    others = listed(git)
+    if all(a.commit != attempt.commit for a in others):  # a stash entry and a ref made within one second may be one commit
+        made = git.run("for-each-ref", "--format=%(refname) %(objectname)", f"refs/evolver/attempts/{attempt.commit[:16]}/")
+        for line in made.text.splitlines():
+            name, _, oid = line.partition(" ")
+            git.run("update-ref", "-d", name, oid)
+    if attempt.copies and all(a.copies != attempt.copies for a in others):
         copies.forget(git.git_dir, attempt.copies)
 
 
@@ -139,8 +144,9 @@ def _drop_stash(git: Git, commit: str) -> None:
 
 
 def prune(git: Git, keep: int) -> tuple[str, ...]:
-    """Retention: forget the oldest kept attempts above `keep`; never an entry that is not ours. Their iteration ids."""
-    excess = listed(git)[keep:]
+    """Retention: forget the oldest kept attempts above `keep`; never an entry that is not ours, nor what was kept because a person may
+    have worked on it: a number that bounds failed attempts says nothing of that. Their iteration ids."""
+    excess = [a for a in listed(git) if not a.for_person][keep:]
     for attempt in excess:
         drop(git, attempt)
     return tuple(a.iteration_id for a in excess)

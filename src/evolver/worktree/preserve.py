@@ -26,6 +26,7 @@ EMPTY_FOLDER = "Evolver-Empty-Folder"
 POST_REF = "Evolver-Post-Ref"
 BASE = "Evolver-Pre-Ref"
 COPIES = "Evolver-Copies"  # the folder with what no tree can hold; see copies.py
+FOR_PERSON = "Evolver-Kept-For: a person"  # may hold a person's work: retention by number passes it over
 IGNORED_UP_TO = 1 << 20  # bytes: larger ignored files are rebuilt, not kept
 
 
@@ -37,6 +38,7 @@ class Kept:
     holds: bool
     trees: tuple[str, str, str]  # work, index, untracked ("" when none)
     copies: str = ""  # name of the folder with what no tree holds
+    person: bool = False  # marked as what may hold a person's work
 
 
 def keep(
@@ -48,9 +50,10 @@ def keep(
     post_ref: str | None,
     copy: Callable[[dict[str, Entry]], str],
     ignored: bool = False,
+    person: bool = False,
 ) -> Kept:
     """Write the commit. Raise `GitError` when it cannot be made; then nothing may be destroyed. `ignored`: small ignored files too.
-    `copy` is given what no tree holds; it keeps what is wanted of that, and names the folder."""
+    `person`: it may hold a person's work. `copy` is given what no tree holds; it keeps what is wanted of that, and names the folder."""
     git, zero = site.git, "0" * (2 * snapshot.hash_size)
     if found.oversized:
         raise GitError(f"the attempt is too large to be kept aside: {found.oversized}", "Look at it, then `evolver resume --rollback hard`.")
@@ -80,13 +83,13 @@ def keep(
     trailers = _trailers(snapshot, found)
     theirs_too = bool(work or loose or trailers or found.displaced or found.index_changed)  # the user's own staged work is no attempt
     holds = theirs_too and bool((work_tree, index_tree) != (pre_tree, pre_tree) or loose or trailers)
-    named = [f"{COPIES}: {copies}"] if copies else []
+    named = [*([f"{COPIES}: {copies}"] if copies else []), *([FOR_PERSON] if person else [])]
     text = _message(message, trailers + named, snapshot.pre_ref, post_ref)
     index_commit = commit_tree(git, index_tree, [snapshot.pre_ref], f"index on {message.splitlines()[0]}\n")
     parents = [snapshot.pre_ref, index_commit]
     if untracked_tree:
         parents.append(commit_tree(git, untracked_tree, [], f"untracked files on {message.splitlines()[0]}\n"))
-    return Kept(commit_tree(git, work_tree, parents, text), holds, (work_tree, index_tree, untracked_tree), copies)
+    return Kept(commit_tree(git, work_tree, parents, text), holds, (work_tree, index_tree, untracked_tree), copies, person)
 
 
 def _index_tree(site: Site, snapshot: Snapshot, found: Inspection) -> tuple[str, set[str]]:

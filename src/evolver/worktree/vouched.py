@@ -48,7 +48,7 @@ def look(site: Site, snapshot: Snapshot, found: Inspection, now: Refs, begun: Co
     if not open_paths:
         return Vouched(head, {})
     for name in begun:
-        raise AcceptRefused(f"{IN_PROGRESS[name][0]} is in progress")
+        raise AcceptRefused(f"{IN_PROGRESS[name].what} is in progress")
     if found.index.unmerged:
         raise AcceptRefused(f"the index has unmerged paths ({found.index.unmerged[0][0]} …)")
     for why in (found.oversized, found.refused):

@@ -16,7 +16,7 @@ Order of calls in one iteration (after quiesce nothing else may write to the tre
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -41,7 +41,7 @@ from evolver.worktree.copies import base_of
 from evolver.worktree.durable import settled_on_disk
 from evolver.worktree.finishing import accepting_commit, finish
 from evolver.worktree.inspect import Inspection, inspect, walk
-from evolver.worktree.keeping import ATTEMPTS, anchor_refs, copy_all, copy_nested, keep_under, store_in_stash
+from evolver.worktree.keeping import ATTEMPTS, TRANSIENT, anchor_refs, copy_all, copy_nested, keep_under, store_in_stash
 from evolver.worktree.kept import forget_copies, prune
 from evolver.worktree.manifest import Scan
 from evolver.worktree.named import displaced
@@ -181,7 +181,7 @@ class Workspace:
 
     # ------------------------------------------------------------ rejected
 
-    def preserve(self, baseline: Baseline, attempt: Attempt, *, message: str, ref: str = "") -> Preserved:
+    def preserve(self, baseline: Baseline, attempt: Attempt, *, message: str, ref: str = "", person: bool = False) -> Preserved:
         """One ordinary stash entry that holds the whole attempt. Idempotent for one attempt. Raise `GitError` when it
         cannot be made: then nothing may be restored. What no stash entry can hold (repositories in the worktree) is copied beside,
         and named by the entry, or by `ref` when there is no other need of one."""
@@ -189,7 +189,7 @@ class Workspace:
         snapshot, guarded, found = self._of(baseline), self._quiesced(baseline), self._inspected(baseline, attempt)
         site, ref = self._site, ref or f"{ATTEMPTS}{snapshot.iteration_id}"
         copy = partial(copy_nested, site, snapshot, guarded, found, name=ref.removeprefix(ATTEMPTS))
-        kept = keep(site, snapshot, found, message=message, post_ref=attempt.post_ref, copy=copy)
+        kept = keep(site, snapshot, found, message=message, post_ref=attempt.post_ref, copy=copy, person=person)
         crash_point("preserve.commit")
         names = anchor_refs(self._site, snapshot, guarded.refs, self._beside.left, kept.commit)
         stash = None
@@ -202,14 +202,15 @@ class Workspace:
 
     def keep_attempt(self, baseline: Baseline, attempt: Attempt, *, ref: str, message: str, all_of_it: bool = False) -> Preserved:
         """Keep the whole attempt under `ref` (a full name below refs/evolver/attempts/) or one beside it; the first of `refs` is that,
-        the others are what it named itself. `all_of_it`: whatever git ignores too, since a person may have worked on it after a crash.
-        Idempotent. Raise `EvolverError` or `OSError` when it cannot be kept; then nothing may be restored."""
+        the others are what it named itself. `all_of_it`: whatever git ignores too, since a person may have worked on it after a crash or
+        during a hold; retention passes it over. Idempotent. Raise `EvolverError` or `OSError` when it cannot be kept; then
+        nothing may be restored."""
         snapshot, guarded, found = self._of(baseline), self._quiesced(baseline), self._inspected(baseline, attempt)
         site, name = self._site, ref.removeprefix(ATTEMPTS)
         copy = partial(copy_nested, site, snapshot, guarded, found, name=name)
         if all_of_it:
             copy = partial(copy_all, site, snapshot, guarded, found, name=name, aside=self._aside())
-        kept = keep(site, snapshot, found, message=message, post_ref=attempt.post_ref, copy=copy, ignored=True)
+        kept = keep(site, snapshot, found, message=message, post_ref=attempt.post_ref, copy=copy, ignored=True, person=all_of_it)
         crash_point("keep.before")
         name, commit = keep_under(site, kept, ref)
         names = anchor_refs(site, snapshot, guarded.refs, self._beside.left, commit)
@@ -259,8 +260,18 @@ class Workspace:
         self._look_beside()
         return compare(self._site, self._of(baseline), self._beside, None)[0]
 
-    def hold(self, baseline: Baseline, attempt: Attempt) -> None:
-        """Mode none: put the attempt's own control files back, so that the state is as the agent left it."""
+    def beyond_paths(self, attempt: Attempt) -> tuple[str, ...]:
+        """Control files and index of the attempt, a line each with a digest: with its paths and refs, what a hold remembers it by.
+        To be called while its control files are aside."""
+        lines = [f"control {name} {digest}" for name, digest in self._aside().digests() if name.split("/", 1)[1] not in TRANSIENT]
+        if self._found is not None and not attempt.unknown:
+            index = self._found.index if attempt.index_changed else None
+            lines.append(f"index {index.meaning() if index is not None else 'unchanged'}")
+        return tuple(lines)
+
+    def hold(self, baseline: Baseline, attempt: Attempt, *, without: Collection[str] = ()) -> None:
+        """Mode none: put the attempt's own control files back, so that the state is as the agent left it; those in `without` (AREA/PATH,
+        as in `beyond_paths`) stay the baseline's."""
         crash_point("hold.before")
         site = self._site
         areas = {
@@ -270,7 +281,7 @@ class Workspace:
             "above-private": site.private.parent,
             "above-common": site.common.parent,
         }
-        self._aside().put_back(areas)
+        self._aside().put_back(areas, without)
         mark_replaced(site, self._of(baseline))
         self._guarded = None
         crash_point("hold.after")
