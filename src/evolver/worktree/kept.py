@@ -120,10 +120,9 @@ def drop(git: Git, attempt: KeptAttempt) -> None:
         git.run("update-ref", "-d", attempt.ref, attempt.commit)
     others = listed(git)
     if all(a.commit != attempt.commit for a in others):  # a stash entry and a ref made within one second may be one commit
-        made = git.run("for-each-ref", "--format=%(refname) %(objectname)", f"refs/evolver/attempts/{attempt.commit[:16]}/")
-        for line in made.text.splitlines():
-            name, _, oid = line.partition(" ")
-            git.run("update-ref", "-d", name, oid)
+        made = git.run("for-each-ref", "--format=delete %(refname)%00%(objectname)", f"refs/evolver/attempts/{attempt.commit[:16]}/")
+        if made.out:  # one transaction: it may have fetched thousands
+            git.run("update-ref", "-z", "--stdin", input=made.out.replace(b"\n", b"\0"))
     if attempt.copies and all(a.copies != attempt.copies for a in others):
         copies.forget(git.git_dir, attempt.copies)
 
