@@ -135,7 +135,7 @@ def refresh(
     for record in unlanded(clone):
         if is_ancestor(git, record.branch, START):  # landed by hand, or empty
             landed(record, git.text("rev-parse", record.branch))
-            forget(clone, record.run_id)
+            _covered(theirs, git, clone, record, START)
     waiting = [r for r in unlanded(clone) if r.onto == onto and is_ancestor(git, START, r.branch)]
     before = waiting[-1] if waiting else None
     branch = f"{_BRANCHES}{_component(name)}/{run_id}"
@@ -152,7 +152,7 @@ def refresh(
     remember(clone, record)
     switch(clone, git, tip, branch)
     if before is not None:
-        forget(clone, before.run_id)  # the new branch holds it
+        _covered(theirs, git, clone, before, branch)
     _prune(git, branch)
     if not (clone.root / clone.prefix).is_dir():
         raise PreflightError(f"{clone.prefix} is not in the last commit, so the clone does not have it", "Commit it first.")
@@ -160,6 +160,15 @@ def refresh(
     # Nobody else tidies up here: evolver's own git commands never do, since a vault may need what looks like garbage.
     git.but(options=(*git.options, "gc.auto=6700", "gc.autoDetach=false")).run("gc", "--auto", "--quiet", check=False)
     return record
+
+
+def _covered(theirs: Git, git: Git, clone: Layout, record: Unlanded, by: str) -> None:
+    """`by` holds this run's commits: nothing of it waits, so neither does the ref that an attempt to land it left with the person."""
+    kept = f"refs/evolver/unlanded/{record.run_id}"
+    tried = theirs.run("rev-parse", "--verify", "--quiet", kept, check=False).text
+    if tried and is_ancestor(git, tried, by):
+        theirs.run("update-ref", "-d", kept, tried, check=False)
+    forget(clone, record.run_id)
 
 
 def switch(clone: Layout, git: Git, commit: str, branch: str) -> None:

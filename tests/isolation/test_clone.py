@@ -284,6 +284,16 @@ def test_land_drop_forgets_the_work(person: Person) -> None:
     assert person.git("show", "HEAD:app.txt") == "0"
 
 
+def test_work_that_a_later_run_went_on_from_leaves_no_ref_of_its_own(person: Person) -> None:
+    person.write("app.txt", "mine\n")
+    for _ in range(2):
+        person.isolated(NTH, exit=0)
+    assert person.refs().count("refs/evolver/unlanded/") == 1  # the later run's, which holds both
+    person.git("checkout", "-q", "app.txt")
+    person.evolver("land", exit=0)
+    assert "refs/evolver/unlanded/" not in person.refs() and person.git("rev-list", "--count", "HEAD") == "3"
+
+
 def test_land_drop_keeps_what_only_the_persons_repository_has(person: Person) -> None:
     person.write("app.txt", "mine\n")
     person.isolated(NTH, exit=0)
