@@ -155,7 +155,8 @@ def _show_keeping(deciding: Resume, held: Held) -> None:
     if not wanted.staged:
         print(f"keeping would adopt HEAD ({wanted.head[:12]}): nothing is uncommitted")
         return
-    print(f"keeping would commit {len(wanted.staged)} paths on HEAD ({wanted.head[:12]}):")
+    count = len(wanted.staged)
+    print(f"keeping would commit {count} {'path' if count == 1 else 'paths'} on HEAD ({wanted.head[:12]}):")
     _list("  ", [_text(path) for path in wanted.paths], most=10**9)
     if held.planted:
         print(f"put {len(held.planted)} of git's own files back, which only the attempt had changed:")
