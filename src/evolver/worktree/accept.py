@@ -115,7 +115,14 @@ class Accepting:
     def _refs(self, commit: str) -> None:
         branch = self.snapshot.refs.branch or "HEAD"
         state = StateBack(
-            self.site, self.snapshot, self.quiesced, self.left, self.shared_stash, branch_to=(branch, commit), unclear=self.unclear
+            self.site,
+            self.snapshot,
+            self.quiesced,
+            self.left,
+            self.shared_stash,
+            branch_to=(branch, commit),
+            unclear=self.unclear,
+            modules=self.found.modules,
         )
         state.run()
         lost = [problem for problem in state.problems if problem not in state.foreign]

@@ -17,7 +17,7 @@ from evolver.worktree.control import Guarded
 from evolver.worktree.gitlinks import gitlink_head
 from evolver.worktree.ignorerules import LONGEST, below
 from evolver.worktree.index import GITLINK, Index, IndexDamaged, parse
-from evolver.worktree.manifest import LEFT, Entry, Scan, lookup, split
+from evolver.worktree.manifest import LEFT, Entry, Scan, Tree, lookup, split
 from evolver.worktree.objects import Hashed, Staged, TemporaryIndex, hash_files
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
@@ -74,6 +74,7 @@ class Inspection:
     refused: str = ""  # why `git add` would not make a commit of it; it can be looked at and undone all the same
     plugged: bool = False  # git's own rules cannot be read in the worktree: no filters, the baseline's ignore rules
     raw_index: bytes = b""
+    modules: Tree | None = None  # git's private folder, as submodules are to be when the attempt is accepted
     displaced: dict[str, Staged] = field(default_factory=dict)  # what the attempt had in files that git's configuration names
 
     def user_untracked(self, snapshot: Snapshot) -> list[str]:
@@ -232,8 +233,8 @@ def _index_only(site: Site, snapshot: Snapshot, found: Inspection, wanted: dict[
         return
     theirs = found.index.entries
     for path in found.index.gitlinks:
-        if path not in before and gitlink_head(site.root, path) is not None:
-            wanted[path] = Staged(GITLINK, theirs[path].oid)
+        if path not in before and (oid := gitlink_head(site.root, path)) is not None:
+            wanted[path] = Staged(GITLINK, oid)
     dropped = [p for p in before if p not in theirs and p not in found.changed and p not in snapshot.dirty and lookup(found.scan.tree, p)]
     if dropped and not found.plugged:
         for path in ignorerules.ask(site.git, dropped):

@@ -19,6 +19,7 @@ from evolver.worktree.remove import remove
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.source import Source
+from evolver.worktree.submodules import altered_in
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,13 @@ def settle(site: Site, snapshot: Snapshot, found: Inspection, opaque: frozenset[
     ignored |= ignorerules.ignored_now(site.git, scan.tree, [p for p in added if p not in ignored])
     dropped = [p for p in added if p not in ignored and not _holds_ignored(p, ignored)]
     altered = [(p, before) for p, (before, _) in changed.items() if before is not None]
+    astray = altered_in(site, found.modules, found.wanted, (p for p, before in altered if not before.is_dir and p in found.changed))
     put_back, problems = _put_back(site, snapshot, found, altered)
     done = _remove(site, dropped) + put_back
     users = tuple(
         p for p, before in altered if not before.is_dir and p not in found.changed and snapshot.is_ignored(p)
     )
+    problems += tuple(f"{p} in a submodule that the attempt committed in was altered" for p in astray)
     return Settled(tuple(sorted(os.fsencode(p).decode("utf-8", "backslashreplace") for p in done)), users, problems)
 
 

@@ -53,6 +53,7 @@ from evolver.worktree.retention import altered_beside, remember_user_files, reta
 from evolver.worktree.settle import settle
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
+from evolver.worktree.submodules import accepted_in
 from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Preserved, Restored, Verified
 from evolver.worktree.verify import compare
 
@@ -164,6 +165,7 @@ class Workspace:
     def _inspect(self, snapshot: Snapshot, guarded: Guarded, control: ControlReport) -> Attempt:
         found = self._found = inspect(self._site, snapshot, guarded, self._beside.opaque, self._their_exclude())
         found.displaced = displaced(self._site, self._aside())
+        found.modules = accepted_in(self._site, snapshot, guarded.folders.private, found.wanted)
         attempt = attempt_of(self._site, self._bare_git(), snapshot, guarded, found, self._beside, control)
         crash_point("inspect.after")
         return attempt
