@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from evolver import reserve
 from evolver.errors import GitError
-from evolver.worktree import ignorerules, manifest
+from evolver.worktree import ignorerules, leftout, manifest
 from evolver.worktree.adding import add_files, known_to_index
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.content import compared
@@ -34,7 +34,9 @@ def walk(site: Site, snapshot: Snapshot, opaque: frozenset[str], *, name: bool) 
         skip = {".git"} | snapshot.opaque | opaque
         result = manifest.scan(anchor.top, snapshot.work, opaque=skip, trusted_ns=snapshot.work_trusted)
         without_git(result)
-        changed = dict(manifest.differences(snapshot.work, result, compared(anchor, snapshot.algorithm, name=name), skip))
+        content = compared(anchor, snapshot.algorithm, name=name)
+        changed = dict(manifest.differences(snapshot.work, result, content, skip))
+        leftout.note(site, snapshot, anchor, result, changed, content)
     if opaque:  # nor a new folder that holds one
         changed = {
             p: c for p, c in changed.items() if below(p, opaque) is None and not (c[0] is None and any(o.startswith(p + "/") for o in opaque))
@@ -113,6 +115,7 @@ def inspect(
     found.nested = ignorerules.nested_roots(snapshot.work, scan.tree)
     added = [p for p, (before, _) in changed.items() if before is None]
     added.sort(key=lambda p: p.count("/"))
+    found.ignored_then = frozenset(p for p in changed if p in snapshot.opaque)
     asked = [p for p in added if not snapshot.is_ignored(p) and below(p, found.nested) in (None, p)]
     already = frozenset(p for p in added if snapshot.is_ignored(p))
     if any(path.rpartition("/")[2] in ignorerules.RULES for path in changed) and ignorerules.plugged(scan.tree):
@@ -131,6 +134,11 @@ def inspect(
         hidden.sort(key=lambda p: p.count("/"))
         found.shown = frozenset(hidden) - ignorerules.ignored_now(git, scan.tree, hidden)
     _seal(site, snapshot, guarded, found)
+    if scan.moved:
+        shown = set(scan.moved.values()) - ignorerules.ignored_now(site.git, scan.tree, list(scan.moved.values()))
+        for old, new in scan.moved.items():
+            if new in shown:
+                found.refused = f"{old!r}, which is ignored and no part of the baseline, was moved to {new!r}, where it would be committed"
     return found
 
 

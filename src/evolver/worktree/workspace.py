@@ -28,7 +28,7 @@ from evolver.errors import EXHAUSTED, EvolverError, GitError, NotRestoredError, 
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
-from evolver.worktree import attribution
+from evolver.worktree import attribution, leftout
 from evolver.worktree import snapshot as snapshots
 from evolver.worktree.accept import Accepting, AcceptRefused
 from evolver.worktree.aside import Aside
@@ -228,15 +228,18 @@ class Workspace:
         self._look_beside()
         remember_user_files(site, snapshot, altered_beside(site, snapshot, self._beside.opaque))
         # What validators did since the attempt was inspected is met by the walk below, which serves `verify` too.
-        changed = self._found.changed if self._found is not None else walk(site, snapshot, self._beside.opaque, name=False)[1]
-        self._found = None
-        files = files_back(site, snapshot, changed)
+        found, self._found = self._found, None
+        if found is not None and not leftout.lost(site, snapshot):
+            scan, changed = found.scan, found.changed
+        else:  # something left out is elsewhere, perhaps by a validator: in what the list would have removed
+            scan, changed = walk(site, snapshot, self._beside.opaque, name=False)
+        files = files_back(site, snapshot, changed, scan.moved)
         state = state_back(site, snapshot, guarded.refs, self._beside.left, shared=self._beside.shared, unclear=self._beside.unclear)
         index = index_back(site, snapshot, changed)
         self._quiet = Quiet(site.root, snapshot.work) if not self._beside.opaque else None  # before the walk looks at anything
         scan, rest = walk(site, snapshot, self._beside.opaque, name=False)
         problems = (*files.problems, *state.problems, *index.problems)
-        again = files_back(site, snapshot, rest)
+        again = files_back(site, snapshot, rest, scan.moved)
         self._proof = scan if not rest else None
         problems += again.problems
         crash_point("restore.after")
