@@ -221,11 +221,14 @@ class Workspace:
 
     def restore(self, baseline: Baseline, attempt: Attempt) -> Restored:
         """Put the baseline back. Idempotent; may be killed and called again, also by another process. Never raises for what
-        cannot be done: `problems` names it, and `verify` has the last word."""
+        cannot be done: `problems` names it, and `verify` has the last word. Raise `NotRestoredError`, with nothing changed, when the
+        branch is checked out in another worktree now."""
         crash_point("restore.before")
         snapshot, guarded, site = self._of(baseline), self._quiesced(baseline), self._site
-        journal(site, snapshot)
         self._look_beside()
+        if self._beside.taken_over:
+            raise NotRestoredError(self._beside.taken_over, "Switch that worktree to another branch, then run `evolver resume --rollback hard`.")
+        journal(site, snapshot)
         remember_user_files(site, snapshot, altered_beside(site, snapshot, self._beside.opaque))
         # What validators did since the attempt was inspected is met by the walk below, which serves `verify` too.
         found, self._found = self._found, None
@@ -313,8 +316,10 @@ class Workspace:
             raise AcceptRefused("the attempt left nothing to commit")
         users = sorted({*found.user_untracked(snapshot), *self._altered})
         remember_user_files(self._site, snapshot, [*users, *altered_beside(self._site, snapshot, self._beside.opaque)])
+        self._look_beside()
+        beside = self._beside
         accepting = Accepting(
-            self._site, snapshot, found, guarded.refs, attempt.commits, self._beside.left, self._beside.shared, self._beside.unclear
+            self._site, snapshot, found, guarded.refs, attempt.commits, beside.left, beside.shared, beside.unclear, beside.taken_over
         )
         commit = accepting.run(message, commits, hooks=hooks)
         return Accepted(
