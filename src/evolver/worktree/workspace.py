@@ -28,6 +28,7 @@ from evolver.errors import EXHAUSTED, EvolverError, GitError, NotRestoredError, 
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
+from evolver.resume_lock import remove_planted
 from evolver.worktree import attribution, leftout
 from evolver.worktree import snapshot as snapshots
 from evolver.worktree.accept import Accepting, AcceptRefused
@@ -75,6 +76,7 @@ class Workspace:
     _beside: Beside = field(default_factory=Beside)
     _proof: Scan | None = None  # a walk after the last write that met nothing but the baseline
     _quiet: Quiet | None = None  # knows whether anybody wrote since that walk
+    _running: bool = False  # a baseline was taken here and nothing is held yet: a resume lock that stands is none of ours
     _altered: tuple[str, ...] = ()  # ignored files of the user that the validators of a passing attempt changed
 
     @classmethod
@@ -113,7 +115,7 @@ class Workspace:
         self._site.write_own_stash("", ())
         self._site.lived_in.clear()
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
-        self._control, self._altered, self._beside = ControlReport(), (), Beside()
+        self._control, self._altered, self._beside, self._running = ControlReport(), (), Beside(), True
         self._look_beside()
         reserve.hold(self.layout.reserve)
         crash_point("baseline.after")
@@ -147,7 +149,10 @@ class Workspace:
         if not self._site.vault.has_baseline(snapshot.fingerprint):  # an agent removed it in both places: we still know it
             self._site.vault.prepare()
             self._site.vault.write_baseline(snapshot.fingerprint, snapshots.encode(snapshot))
-        self._control = self._guarded.report
+        report = self._guarded.report
+        if self._running and remove_planted(self.layout):
+            report = ControlReport(tuple(sorted({*report.changed, "evolver/resume.lock"})), report.git_replaced)
+        self._control = report
         self._look_beside()
         return self._control
 
@@ -268,7 +273,7 @@ class Workspace:
     def hold(self, baseline: Baseline, attempt: Attempt) -> None:
         """Mode none: put the attempt's own control files back, so that the state is as the agent left it."""
         crash_point("hold.before")
-        site = self._site
+        site, self._running = self._site, False
         areas = {
             "private": site.private,
             "common": site.common,
