@@ -115,7 +115,10 @@ def test_a_passing_attempt_that_would_commit_it_is_rejected(repo: Repo) -> None:
 def test_what_is_gone_is_named(repo: Repo) -> None:
     shutil.copytree(repo.root / "src/pkg/build", repo.root.parent / "copy")
     agent = "rm -rf build x.log src/pkg/build; ln -s src build; mkdir new; echo 1 >new/1; echo y >y.txt; cp -a ../copy src/pkg/build"
-    assert run(repo, agent) == 1
+    (repo.root.parent / "agent").write_text(agent)
+    (repo.root.parent / "judge").write_text("false")
+    done = repo.evolver("run", "--max-iters", "1")
+    assert done.code == 1 and "gone, as it was left out of the baseline: build, x.log" in done.text
     assert not (repo.root / "build").is_symlink() and not (repo.root / "new").exists() and not (repo.root / "y.txt").exists()
     left = repo.events("rollback.finished")[-1]["data"]["left"]
     assert {"build (gone)", "x.log (gone)"} < set(left) and left[1].startswith("src/pkg/build")
