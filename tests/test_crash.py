@@ -56,8 +56,9 @@ def check_recovered(repo: Repo, before: Snapshot, head: str, mode: str) -> None:
     assert again.code == 0, again.text
 
 
-# Points that a run of this kind does not pass: an effect's (tested with the effects), a rebuilt `.git`'s and recovery's (below).
-ELSEWHERE = ("effect.", "guard.git_rebuilt", "recovery.", "keep.", "restore.stash")
+# Points that a run of this kind does not pass: an effect's (tested with the effects), a rebuilt `.git`'s and recovery's (below), a left-out
+# folder's that was moved (tested with those).
+ELSEWHERE = ("effect.", "guard.git_rebuilt", "recovery.", "keep.", "restore.stash", "restore.moved")
 IN_STASH = ("preserve.", "iteration.preserved", "restore.refs")
 IN_NONE = ("hold.", "iteration.before_lock", "iteration.locked")
 PASSED = [(p, "hard") for p in CRASH_POINTS if not p.startswith((*ELSEWHERE, *IN_STASH, *IN_NONE))]

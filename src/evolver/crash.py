@@ -28,6 +28,7 @@ CRASH_POINTS = (
     "keep.after",
     "settle.after",
     "restore.before",
+    "restore.moved",
     "restore.deleted",
     "restore.written",
     "restore.file",

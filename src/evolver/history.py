@@ -118,6 +118,10 @@ _ENDS = {
 }
 
 
+# Behind one of these a resume lock of the run may stand.
+_ANNOUNCED = ("rollback.skipped", "rollback.failed", "run.held", "run.finished", "run.recovered", "run.resumed")
+
+
 def last_run(backwards: Iterable[Envelope]) -> LastRun | None:
     """The newest run, from envelopes read from the end of the stream to its `run.started`."""
     events: list[Envelope] = []
@@ -135,6 +139,21 @@ def last_run(backwards: Iterable[Envelope]) -> LastRun | None:
         return None
     events.reverse()
     return _fold(events)
+
+
+def may_hold(backwards: Iterable[Envelope], git_dir_id: str) -> bool:
+    """Can a resume lock in this git folder be a run's own? It is written after the event that says why; a run that ended says so, too.
+    A stream kept elsewhere may have another repository's run for its newest."""
+    run_id: str | None = None
+    for envelope in backwards:
+        run_id = run_id or envelope.runid
+        if run_id is None or envelope.runid != run_id:
+            continue
+        if envelope.name in _ANNOUNCED:
+            return True
+        if envelope.name == "run.started":
+            return facts(envelope).git_dir_id != git_dir_id
+    return True  # nothing is known of it
 
 
 def _fold(events: list[Envelope]) -> LastRun:

@@ -62,6 +62,8 @@ def opened(
         if cloned is not None:
             stack.enter_context(run_lock(cloned, note))
         places = (layout,) if cloned is None else (layout, cloned)
+        for place in places:
+            recovery.drop_planted(place, layout.events(settings.events))
         if refuse_held:
             for place in places:
                 recovery.refuse_held(place)

@@ -7,8 +7,11 @@ removes is first kept under refs/evolver/attempts/, since a person may have edit
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from evolver import history
 from evolver.changes.within import ChangesLogAt
@@ -16,7 +19,7 @@ from evolver.crash import crash_point
 from evolver.definition import RollbackSection
 from evolver.effects.outcome import Compensation
 from evolver.effects.runner import EffectRunner
-from evolver.errors import HeldError, NotRestoredError
+from evolver.errors import HeldError, LogError, NotRestoredError
 from evolver.events.log import EventLog
 from evolver.events.reader import read_backwards
 from evolver.events.types import IterationAccepted, RunRecovered
@@ -27,6 +30,7 @@ from evolver.machine import IterationState, Phase
 from evolver.model import Judgement, RollbackMode, Verdict
 from evolver.process import is_running, sweep_dead_run
 from evolver.rejecting import Rejection
+from evolver.resume_lock import remove_planted
 from evolver.worktree.values import Baseline, ControlReport, Preserved
 from evolver.worktree.workspace import Workspace
 
@@ -227,6 +231,15 @@ class _Recovery:
             ),
             run_id=self.dead.run_id,
         )
+
+
+def drop_planted(layout: Layout, events: Path) -> None:
+    """The run died before it could have written a lock: one that stands is the attempt's, and would keep recovery from undoing that."""
+    if os.path.lexists(layout.resume_lock) or os.path.lexists(layout.lifeboat / "resume.lock"):
+        with suppress(OSError, LogError):
+            if history.may_hold(read_backwards(events), layout.git_dir_id):
+                return
+            remove_planted(layout)
 
 
 def refuse_held(layout: Layout) -> None:

@@ -123,3 +123,17 @@ def remove(layout: Layout) -> None:
                 shutil.rmtree(path)  # an attempt's: ours is a file
             else:
                 path.unlink()
+
+
+def remove_planted(layout: Layout) -> bool:
+    """Remove what stands in the place of a lock while none can be ours: an attempt put it there, and every later command would heed it.
+    Raise `NotRestoredError` when it cannot be removed."""
+    if not any(os.path.lexists(path) for path in _paths(layout)):
+        return False
+    try:
+        remove(layout)
+    except OSError as error:
+        raise NotRestoredError(
+            f"a resume lock that no run wrote cannot be removed: {error.filename}: {error.strerror}", "Remove it by hand."
+        ) from error
+    return True

@@ -36,6 +36,8 @@ def describe(envelope: Envelope) -> str:
         case ev.RollbackFinished():
             stash = f", kept as stash {words.short(event.stash_ref)}" if event.stash_ref else ""
             stash += f", nested repositories in {event.copies}" if event.copies else ""
+            gone = [name.removesuffix(" (gone)") for name in event.left if name.endswith(" (gone)")]
+            stash += f"; gone, as it was left out of the baseline: {words.one_line(', '.join(gone), 160)}" if gone else ""
             proof = "rolled back and verified" if event.verified else "rolled back"
             return f"[{number}] {proof}: {words.one_line(event.reason)}{stash}"
         case ev.RollbackFailed():

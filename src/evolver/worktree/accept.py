@@ -47,6 +47,7 @@ class Accepting:
     left: frozenset[str]
     shared_stash: bool
     unclear: Mapping[str, str]  # refs to be put back that somebody else may have moved
+    taken_over: str  # who has the branch now, in words; empty: it is ours
 
     def run(self, message: str, how: Literal["squash", "keep"], *, hooks: bool) -> str:
         """The commit's id. Raise `AcceptRefused`."""
@@ -77,8 +78,10 @@ class Accepting:
         if self.found.refused:
             raise AcceptRefused(self.found.refused)
         branch = self.snapshot.refs.branch or "HEAD"
-        if branch in self.left:
-            raise AcceptRefused(f"{branch} is checked out in another worktree")
+        if self.taken_over:
+            raise AcceptRefused(self.taken_over)
+        if self.snapshot.refs.refs.get(branch, "").startswith("ref: "):
+            raise AcceptRefused(f"{branch} is a symbolic ref, no branch of its own")
         if how == "keep" and (users := self._users_in_commits()):
             names = ", ".join(repr(p) for p in users[:3])
             raise AcceptRefused(f"the attempt's own commits, which are to be kept, hold uncommitted work of yours: {names}")
@@ -115,7 +118,14 @@ class Accepting:
     def _refs(self, commit: str) -> None:
         branch = self.snapshot.refs.branch or "HEAD"
         state = StateBack(
-            self.site, self.snapshot, self.quiesced, self.left, self.shared_stash, branch_to=(branch, commit), unclear=self.unclear
+            self.site,
+            self.snapshot,
+            self.quiesced,
+            self.left,
+            self.shared_stash,
+            branch_to=(branch, commit),
+            unclear=self.unclear,
+            modules=self.found.modules,
         )
         state.run()
         lost = [problem for problem in state.problems if problem not in state.foreign]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from evolver.crash import crash_point
 from evolver.errors import PreflightError
-from evolver.worktree import manifest, mounts, refs, xattrs
+from evolver.worktree import leftout, manifest, mounts, refs, xattrs
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.blobs import Blobs
 from evolver.worktree.content import Content, compared, digests, kept, link_or_special
@@ -115,10 +115,11 @@ class Taking:
     def _walk(self, found: refs.Refs, index: Index) -> tuple[Scan, bool]:
         """The walk, with the content of every entry known; and whether anything differs from the known baseline."""
         site, known = self.site, self.known
-        if self.reuse_walk and known is not None and index is known.index:
+        astray = leftout.lost(site, known) if known is not None else {}
+        if self.reuse_walk and known is not None and index is known.index and not astray:
             return Scan(known.work, trusted=known.work_trusted), False
         with Anchor(site.root) as anchor:
-            opaque = {".git"} | (known.opaque if known is not None else frozenset())
+            opaque = {".git"}
             if known is None:
                 self.status = read_status(site.git)
                 budget = Budget(site.rollback, self.status.ignored)
@@ -127,22 +128,24 @@ class Taking:
                 out, names = budget.decide(anchor, result)
                 self._opaque, self._left = frozenset(out), tuple(names)
             else:
-                result = manifest.scan(anchor.top, known.work, opaque=opaque, trusted_ns=known.work_trusted)
-                self._opaque, self._left = known.opaque, known.left
+                work, gone = leftout.renewed(known, astray)
+                self._opaque, self._left = known.opaque - gone, leftout.without(known.left, gone)
+                result = manifest.scan(anchor.top, work, opaque=opaque | self._opaque, trusted_ns=known.work_trusted)
             top = result.tree[""]
             if ".git" in top:
                 result.tree[""] = {n: e for n, e in top.items() if n != ".git"}
                 result.touched = [p for p in result.touched if p != ".git"]
             if known is not None and result.tree[""] == known.work.get("", {}):
                 result.tree[""] = known.work[""]
-            if known is not None and index is known.index and not result.unreadable and self._unchanged(anchor, result, known):
+            if known is not None and not astray and index is known.index and not result.unreadable and self._unchanged(anchor, result, known):
                 known.work_trusted = result.trusted_ns
                 return result, False
             if known is not None:
                 self.status = read_status(site.git)
-                inside = [measured(result, top) for top in known.ignored & self.status.ignored]
+                settled = known.ignored - gone
+                inside = [measured(result, top) for top in settled & self.status.ignored]
                 kept_already = (sum(n for _, n in inside), sum(s for s, _ in inside))
-                out_now = leave_new(site.rollback, result, known.ignored, self.status.ignored, kept_already)
+                out_now = leave_new(site.rollback, result, settled, self.status.ignored, kept_already)
                 self._opaque |= set(out_now)
                 self._left = tuple(sorted({*self._left, *out_now}))
             self._read(anchor, result, found, index)
@@ -237,6 +240,7 @@ class Taking:
             algorithm="sha1" if len(commit) == 40 else "sha256",
             partial=self.blobs.partial if self.blobs is not None else known.partial if known is not None else False,
             work_trusted=work.trusted_ns,
+            taken_ns=work.trusted_ns,
             git_trusted=folders.trusted,
             root_mode=site.root.stat().st_mode & 0o7777,
             mounts=self._mounts,

@@ -14,6 +14,7 @@ from evolver.worktree.refs import STASH
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.state import StateBack
+from evolver.worktree.submodules import committed_in
 
 
 def accepting_commit(site: Site, snapshot: Snapshot | None, iteration_id: str, pre_ref: str, post_ref: str | None) -> str | None:
@@ -36,7 +37,7 @@ def accepting_commit(site: Site, snapshot: Snapshot | None, iteration_id: str, p
 def finish(site: Site, snapshot: Snapshot, guarded: Guarded, left: frozenset[str], commit: str, *, shared: bool) -> None:
     """Put back the stash list, reflogs, and what went of submodules' and worktrees' metadata. Raise `NotRestoredError`."""
     made = int(site.git.text("log", "-1", "--no-show-signature", "--format=%ct", commit, "--"))
-    back = StateBack(site, snapshot, guarded.refs, left, shared)
+    back = StateBack(site, snapshot, guarded.refs, left, shared, committed_in=committed_in(site, snapshot.pre_ref, commit))
     known = {*attribution.stash_then(site, snapshot), *snapshot.own_stash}
     listed = attribution.stash_now(site)
     theirs = tuple(line for line in listed if line not in known and _time(line) > made)

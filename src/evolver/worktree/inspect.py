@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from evolver import reserve
 from evolver.errors import GitError
-from evolver.worktree import ignorerules, manifest
+from evolver.worktree import ignorerules, leftout, manifest
 from evolver.worktree.adding import add_files, known_to_index
 from evolver.worktree.anchor import Anchor, read_regular
 from evolver.worktree.content import compared
@@ -17,7 +17,7 @@ from evolver.worktree.control import Guarded
 from evolver.worktree.gitlinks import gitlink_head
 from evolver.worktree.ignorerules import LONGEST, below
 from evolver.worktree.index import GITLINK, Index, IndexDamaged, parse
-from evolver.worktree.manifest import LEFT, Entry, Scan, lookup, split
+from evolver.worktree.manifest import LEFT, Entry, Scan, Tree, lookup, split
 from evolver.worktree.objects import Hashed, Staged, TemporaryIndex, hash_files
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
@@ -34,7 +34,9 @@ def walk(site: Site, snapshot: Snapshot, opaque: frozenset[str], *, name: bool) 
         skip = {".git"} | snapshot.opaque | opaque
         result = manifest.scan(anchor.top, snapshot.work, opaque=skip, trusted_ns=snapshot.work_trusted)
         without_git(result)
-        changed = dict(manifest.differences(snapshot.work, result, compared(anchor, snapshot.algorithm, name=name), skip))
+        content = compared(anchor, snapshot.algorithm, name=name)
+        changed = dict(manifest.differences(snapshot.work, result, content, skip))
+        leftout.note(site, snapshot, anchor, result, changed, content)
     if opaque:  # nor a new folder that holds one
         changed = {
             p: c for p, c in changed.items() if below(p, opaque) is None and not (c[0] is None and any(o.startswith(p + "/") for o in opaque))
@@ -74,6 +76,7 @@ class Inspection:
     refused: str = ""  # why `git add` would not make a commit of it; it can be looked at and undone all the same
     plugged: bool = False  # git's own rules cannot be read in the worktree: no filters, the baseline's ignore rules
     raw_index: bytes = b""
+    modules: Tree | None = None  # git's private folder, as submodules are to be when the attempt is accepted
     displaced: dict[str, Staged] = field(default_factory=dict)  # what the attempt had in files that git's configuration names
 
     def user_untracked(self, snapshot: Snapshot) -> list[str]:
@@ -112,6 +115,7 @@ def inspect(
     found.nested = ignorerules.nested_roots(snapshot.work, scan.tree)
     added = [p for p, (before, _) in changed.items() if before is None]
     added.sort(key=lambda p: p.count("/"))
+    found.ignored_then = frozenset(p for p in changed if p in snapshot.opaque)
     asked = [p for p in added if not snapshot.is_ignored(p) and below(p, found.nested) in (None, p)]
     already = frozenset(p for p in added if snapshot.is_ignored(p))
     if any(path.rpartition("/")[2] in ignorerules.RULES for path in changed) and ignorerules.plugged(scan.tree):
@@ -130,6 +134,11 @@ def inspect(
         hidden.sort(key=lambda p: p.count("/"))
         found.shown = frozenset(hidden) - ignorerules.ignored_now(git, scan.tree, hidden)
     _seal(site, snapshot, guarded, found)
+    if scan.moved:
+        shown = set(scan.moved.values()) - ignorerules.ignored_now(site.git, scan.tree, list(scan.moved.values()))
+        for old, new in scan.moved.items():
+            if new in shown:
+                found.refused = f"{old!r}, which is ignored and no part of the baseline, was moved to {new!r}, where it would be committed"
     return found
 
 
@@ -232,8 +241,8 @@ def _index_only(site: Site, snapshot: Snapshot, found: Inspection, wanted: dict[
         return
     theirs = found.index.entries
     for path in found.index.gitlinks:
-        if path not in before and gitlink_head(site.root, path) is not None:
-            wanted[path] = Staged(GITLINK, theirs[path].oid)
+        if path not in before and (oid := gitlink_head(site.root, path)) is not None:
+            wanted[path] = Staged(GITLINK, oid)
     dropped = [p for p in before if p not in theirs and p not in found.changed and p not in snapshot.dirty and lookup(found.scan.tree, p)]
     if dropped and not found.plugged:
         for path in ignorerules.ask(site.git, dropped):

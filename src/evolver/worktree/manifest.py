@@ -95,6 +95,8 @@ class Scan:
     touched: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    swapped: dict[str, os.stat_result] = field(default_factory=dict)  # folders that are alike, and another one all the same
+    moved: dict[str, str] = field(default_factory=dict)  # left-out paths that lie elsewhere now; see leftout.py
     files: int = 0
     started_ns: int = 0
     trusted: int = 0  # given, when no walk was made
@@ -215,6 +217,8 @@ def _list_folder(
                 subs.append(name)
                 if entry is not None and entry[0] == mode and entry[5] == st.st_uid and entry[6] == st.st_gid:
                     same += 1  # what is in it may have changed; that is found there
+                    if entry[4] != st.st_ino:
+                        result.swapped[join(folder, name)] = st
                     continue
             different[name] = entry_of(st)
     if opaque:

@@ -12,10 +12,12 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from evolver.errors import GitError, PreflightError
 from evolver.model import DirtyPolicy
+from evolver.worktree.anchor import read_regular
 from evolver.worktree.gitfolder import shared
 from evolver.worktree.ignored import Status, read_status
 from evolver.worktree.ignorerules import RULES
 from evolver.worktree.index import IndexDamaged, parse
+from evolver.worktree.refs import value_of
 from evolver.worktree.site import Site
 
 BUSY_SECONDS = 5  # another git of the user's may just be finishing
@@ -56,6 +58,7 @@ def preflight(site: Site, dirty: DirtyPolicy) -> None:
     _usable(site)
     _format(site)
     _commit(site)
+    _plain_branch(site)
     _in_progress(site)
     _locks(site)
     _readable_index(site)
@@ -126,6 +129,18 @@ def _commit(site: Site) -> None:
 def in_progress(git_dir: Path) -> InProgress | None:
     """`git_dir`: the worktree's own, also where it is a linked one."""
     return next((begun for name, begun in IN_PROGRESS.items() if os.path.lexists(git_dir / name)), None)
+
+
+def _plain_branch(site: Site) -> None:
+    """A branch that is a symbolic ref: what is committed on it moves another one, and which of them is to be put back nobody said."""
+    with suppress(OSError):
+        branch = value_of(read_regular(site.private / "HEAD")).removeprefix("ref: ")
+        target = value_of(read_regular(site.common / branch)) if branch.startswith("refs/") else ""
+        if target.startswith("ref: "):
+            raise PreflightError(
+                f"HEAD is on {branch}, which is no branch of its own but a symbolic ref to {target[5:]}",
+                f"Stand on that one: git symbolic-ref HEAD {target[5:]}",
+            )
 
 
 def _in_progress(site: Site) -> None:

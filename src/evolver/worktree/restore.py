@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from evolver.crash import crash_point
+from evolver.worktree import leftout
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.converge import Converge
+from evolver.worktree.ignorerules import below
 from evolver.worktree.inspect import Changed, read_index
 from evolver.worktree.refs import Refs
 from evolver.worktree.site import Site
@@ -34,10 +36,15 @@ class Done:
     problems: tuple[str, ...] = ()
 
 
-def files_back(site: Site, snapshot: Snapshot, changed: Changed) -> Done:
-    """The worktree's files. The cost follows the list, not the tree."""
+def files_back(site: Site, snapshot: Snapshot, changed: Changed, moved: Mapping[str, str] = {}) -> Done:
+    """The worktree's files. The cost follows the list, not the tree. `moved`: left-out paths that lie elsewhere."""
     if not changed:
         return _root_back(site, snapshot)
+    if not snapshot.opaque.isdisjoint(changed):
+        problems = leftout.put_back(site, snapshot, changed, moved)
+        if problems:  # it may lie in what would be removed now
+            return Done(problems=problems)
+        changed = {p: c for p, c in changed.items() if below(p, snapshot.opaque) is None}
     attempted = {p: now.mtime_ns for p, (_, now) in changed.items() if now is not None}
     same = {
         p

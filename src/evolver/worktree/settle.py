@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from evolver.worktree import ignorerules, manifest
+from evolver.worktree import ignorerules, leftout, manifest
 from evolver.worktree.anchor import Anchor
 from evolver.worktree.content import compared
 from evolver.worktree.converge import Converge
-from evolver.worktree.ignorerules import LONGEST
+from evolver.worktree.ignorerules import LONGEST, below
 from evolver.worktree.inspect import Inspection, seal_index, without_git
 from evolver.worktree.manifest import Entry, lookup
 from evolver.worktree.remove import remove
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.source import Source
+from evolver.worktree.submodules import altered_in
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,26 @@ def settle(site: Site, snapshot: Snapshot, found: Inspection, opaque: frozenset[
     with Anchor(site.root) as anchor:
         scan = manifest.scan(anchor.top, found.scan.tree, opaque=skip, trusted_ns=found.scan.trusted_ns)
         without_git(scan)
-        changed = manifest.differences(found.scan.tree, scan, compared(anchor, snapshot.algorithm, name=True), skip)
+        content = compared(anchor, snapshot.algorithm, name=True)
+        changed = dict(manifest.differences(found.scan.tree, scan, content, skip))
+        leftout.note(site, snapshot, anchor, scan, changed, content)
+    astray = {p for p in changed if p in snapshot.opaque and p not in found.changed}
+    failed = leftout.put_back(site, snapshot, dict.fromkeys(astray), scan.moved)  # before what it may lie in is removed
+    if failed:
+        return Settled((), (), failed)
+    changed = {p: c for p, c in changed.items() if below(p, snapshot.opaque) is None}
     added = sorted((p for p, (before, _) in changed.items() if before is None), key=lambda p: p.count("/"))
     ignored = {p for p in added if snapshot.is_ignored(p)}
     ignored |= ignorerules.ignored_now(site.git, scan.tree, [p for p in added if p not in ignored])
     dropped = [p for p in added if p not in ignored and not _holds_ignored(p, ignored)]
     altered = [(p, before) for p, (before, _) in changed.items() if before is not None]
+    theirs = altered_in(site, found.modules, found.wanted, (p for p, before in altered if not before.is_dir and p in found.changed))
     put_back, problems = _put_back(site, snapshot, found, altered)
     done = _remove(site, dropped) + put_back
     users = tuple(
         p for p, before in altered if not before.is_dir and p not in found.changed and snapshot.is_ignored(p)
     )
+    problems += tuple(f"{p} in a submodule that the attempt committed in was altered" for p in theirs)
     return Settled(tuple(sorted(os.fsencode(p).decode("utf-8", "backslashreplace") for p in done)), users, problems)
 
 

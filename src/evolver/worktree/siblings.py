@@ -11,6 +11,7 @@ from pathlib import Path
 
 from evolver.worktree.anchor import read_regular
 from evolver.worktree.manifest import lookup
+from evolver.worktree.refs import value_of
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
 from evolver.worktree.source import stored
@@ -47,6 +48,19 @@ def siblings(site: Site, snapshot: Snapshot | None) -> tuple[Sibling, ...]:
             site.lived_in.add(name)
         found.append(Sibling(name, folder, root, active, traces(folder, _before(site, snapshot, name))))
     return tuple(found)
+
+
+def took_over(site: Site, snapshot: Snapshot, found: Iterable[Sibling]) -> str:
+    """Which worktree stands on the baseline's branch now and did not then, in words: a person went there with it, and it is theirs now.
+    Moved back under them, or checked out here as well, what they committed would show as staged changes."""
+    branch = snapshot.refs.branch
+    for sibling in found if branch is not None else ():
+        with suppress(OSError):
+            if value_of(read_regular(sibling.folder / "HEAD")) != f"ref: {branch}":
+                continue
+            if value_of(_before(site, snapshot, sibling.name)("HEAD")) != f"ref: {branch}":
+                return f"{branch} is checked out in another worktree now: {sibling.root or sibling.folder}"
+    return ""
 
 
 def own_traces(site: Site, snapshot: Snapshot) -> Traces:

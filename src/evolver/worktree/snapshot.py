@@ -74,6 +74,7 @@ class Snapshot:
     root_mode: int = 0  # of the worktree's own folder
     mounts: frozenset[str] = frozenset()  # mount points in it
     work_trusted: int = 0
+    taken_ns: int = 0  # what has a ctime before this was there at the baseline
     git_trusted: int = 0
     iteration_id: str = ""
     fingerprint: str = ""
@@ -127,7 +128,7 @@ class Snapshot:
         hasher = hashlib.sha256(os.fsencode(path) + b"\0")
         for name in sorted(folder):
             entry = folder[name]
-            mode, uid, gid, content = entry.means() if entry.content != LEFT else (0, 0, 0, LEFT)
+            mode, uid, gid, content = entry.means() if entry.content != LEFT else (entry.ino, 0, 0, LEFT)  # by which it is found again
             hasher.update(b"%s\0%o %d %d %d:%s" % (os.fsencode(name), mode, uid, gid, len(content), content))
         digest = hasher.digest()
         self.digests[path] = (folder, digest)
@@ -171,6 +172,7 @@ class _Stored(msgspec.Struct, array_like=True):
     partial: bool
     root_mode: int
     mounts: list[bytes] = []
+    taken_ns: int = 0
 
 
 def _rows(tree: Tree) -> _Rows:
@@ -211,6 +213,7 @@ def encode(snapshot: Snapshot) -> bytes:
         snapshot.partial,
         snapshot.root_mode,
         [en(p) for p in snapshot.mounts],
+        snapshot.taken_ns,
     )
     return msgspec.msgpack.encode(stored)
 
@@ -249,6 +252,7 @@ def decode(data: bytes, index_bytes: Callable[[bytes], bytes]) -> Snapshot:
         partial=s.partial,
         root_mode=s.root_mode,
         mounts=frozenset(map(de, s.mounts)),
+        taken_ns=s.taken_ns,
     )
 
 

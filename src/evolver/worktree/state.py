@@ -19,6 +19,7 @@ from evolver.worktree.anchor import TEMPORARY, Anchor, read_regular
 from evolver.worktree.converge import Converge
 from evolver.worktree.gitfolder import Kind, kind_of
 from evolver.worktree.gitwalk import GitFolders, walk_git
+from evolver.worktree.ignorerules import below
 from evolver.worktree.manifest import Tree, entries, lookup
 from evolver.worktree.refs import BROKEN, STASH, Refs
 from evolver.worktree.remove import remove
@@ -60,6 +61,8 @@ class StateBack:
     foreign: list[str] = field(default_factory=list)  # those that only say that somebody else moved a ref meanwhile
     branch_to: tuple[str, str] | None = None  # accepting: (ref, commit) instead of the baseline's value
     unclear: Mapping[str, str] = field(default_factory=dict)  # refs to be put back that may be somebody's: what to anchor first
+    modules: Tree | None = None  # accepting: the private folder as submodules are to be, instead of the baseline's
+    committed_in: frozenset[str] = frozenset()  # accepted before a kill: git folders of submodules that stay as they are
 
     def run(self) -> None:
         folders = walk_git(self.site, self.snapshot, keep=False)
@@ -80,6 +83,7 @@ class StateBack:
         self._try("reflogs", lambda: self._logs(folders))
         before, now = self.snapshot.private, folders.private
         missing = [p for p, _ in entries(before, "modules") if kind_of(p) is Kind.STATE and lookup(now, p) is None]
+        missing = [p for p in missing if below(p, self.committed_in) is None]
         self._try("submodules", lambda: self._converge(self.site.private, before, missing))
         top, shared, have = self._shared(folders)
         lost = [n for n in self.snapshot.siblings if n not in have.get("worktrees", {})]
@@ -228,7 +232,7 @@ class StateBack:
                 self._converge(top, before, [path])
 
     def _modules(self, folders: GitFolders) -> None:
-        before, now = self.snapshot.private, folders.private
+        before, now = self.modules if self.modules is not None else self.snapshot.private, folders.private
         wrong = [
             path
             for path in sorted({*(p for p, _ in entries(before, "modules")), *(p for p, _ in entries(now, "modules"))})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evolver.worktree import mounts
+from evolver.worktree import leftout, mounts
 from evolver.worktree.beside import Beside
 from evolver.worktree.gitfolder import Kind, kind_of
 from evolver.worktree.gitwalk import GitFolders, walk_git
@@ -38,7 +38,7 @@ def compare(site: Site, snapshot: Snapshot, beside: Beside, proof: Scan | None) 
         differences += repository(site, snapshot, folders, beside.left, shared=beside.shared)
     aside = [f"{p} (earlier: {place_of(site, snapshot, p)})" for p in altered_beside(site, snapshot, beside.opaque)]
     added = (f".git/worktrees/{name}/" for name in sorted(site.lived_in))
-    left = (*snapshot.left, *sorted(beside.opaque), *aside[:NAMED], *added)
+    left = (*leftout.named(site, snapshot), *sorted(beside.opaque), *aside[:NAMED], *added)
     return Verified(tuple(differences[:NAMED]), left), proof
 
 

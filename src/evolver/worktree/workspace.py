@@ -28,7 +28,8 @@ from evolver.errors import EXHAUSTED, EvolverError, GitError, NotRestoredError, 
 from evolver.git import Git
 from evolver.layout import Layout
 from evolver.model import DirtyPolicy
-from evolver.worktree import attribution
+from evolver.resume_lock import remove_planted
+from evolver.worktree import attribution, leftout
 from evolver.worktree import snapshot as snapshots
 from evolver.worktree import vouched as vouching
 from evolver.worktree.accept import Accepting, AcceptRefused
@@ -54,6 +55,7 @@ from evolver.worktree.retention import altered_beside, remember_user_files, reta
 from evolver.worktree.settle import settle
 from evolver.worktree.site import Site
 from evolver.worktree.snapshot import Snapshot
+from evolver.worktree.submodules import accepted_in
 from evolver.worktree.values import Accepted, Attempt, Baseline, ControlReport, Preserved, Restored, Verified
 from evolver.worktree.verify import compare
 from evolver.worktree.vouched import Vouched
@@ -76,6 +78,7 @@ class Workspace:
     _beside: Beside = field(default_factory=Beside)
     _proof: Scan | None = None  # a walk after the last write that met nothing but the baseline
     _quiet: Quiet | None = None  # knows whether anybody wrote since that walk
+    _running: bool = False  # a baseline was taken here and nothing is held yet: a resume lock that stands is none of ours
     _altered: tuple[str, ...] = ()  # ignored files of the user that the validators of a passing attempt changed
 
     @classmethod
@@ -114,7 +117,7 @@ class Workspace:
         self._site.write_own_stash("", ())
         self._site.lived_in.clear()
         self._snapshot, self._guarded, self._found, self._proof = taken, None, None, None
-        self._control, self._altered, self._beside = ControlReport(), (), Beside()
+        self._control, self._altered, self._beside, self._running = ControlReport(), (), Beside(), True
         self._look_beside()
         reserve.hold(self.layout.reserve)
         crash_point("baseline.after")
@@ -148,7 +151,10 @@ class Workspace:
         if not self._site.vault.has_baseline(snapshot.fingerprint):  # an agent removed it in both places: we still know it
             self._site.vault.prepare()
             self._site.vault.write_baseline(snapshot.fingerprint, snapshots.encode(snapshot))
-        self._control = self._guarded.report
+        report = self._guarded.report
+        if self._running and remove_planted(self.layout):
+            report = ControlReport(tuple(sorted({*report.changed, "evolver/resume.lock"})), report.git_replaced)
+        self._control = report
         self._look_beside()
         return self._control
 
@@ -166,6 +172,7 @@ class Workspace:
     def _inspect(self, snapshot: Snapshot, guarded: Guarded, control: ControlReport) -> Attempt:
         found = self._found = inspect(self._site, snapshot, guarded, self._beside.opaque, self._their_exclude())
         found.displaced = displaced(self._site, self._aside())
+        found.modules = accepted_in(self._site, snapshot, guarded.folders.private, found.wanted)
         attempt = attempt_of(self._site, self._bare_git(), snapshot, guarded, found, self._beside, control)
         crash_point("inspect.after")
         return attempt
@@ -222,22 +229,28 @@ class Workspace:
 
     def restore(self, baseline: Baseline, attempt: Attempt) -> Restored:
         """Put the baseline back. Idempotent; may be killed and called again, also by another process. Never raises for what
-        cannot be done: `problems` names it, and `verify` has the last word."""
+        cannot be done: `problems` names it, and `verify` has the last word. Raise `NotRestoredError`, with nothing changed, when the
+        branch is checked out in another worktree now."""
         crash_point("restore.before")
         snapshot, guarded, site = self._of(baseline), self._quiesced(baseline), self._site
-        journal(site, snapshot)
         self._look_beside()
+        if self._beside.taken_over:
+            raise NotRestoredError(self._beside.taken_over, "Switch that worktree to another branch, then run `evolver resume --rollback hard`.")
+        journal(site, snapshot)
         remember_user_files(site, snapshot, altered_beside(site, snapshot, self._beside.opaque))
         # What validators did since the attempt was inspected is met by the walk below, which serves `verify` too.
-        changed = self._found.changed if self._found is not None else walk(site, snapshot, self._beside.opaque, name=False)[1]
-        self._found = None
-        files = files_back(site, snapshot, changed)
+        found, self._found = self._found, None
+        if found is not None and not leftout.lost(site, snapshot):
+            scan, changed = found.scan, found.changed
+        else:  # something left out is elsewhere, perhaps by a validator: in what the list would have removed
+            scan, changed = walk(site, snapshot, self._beside.opaque, name=False)
+        files = files_back(site, snapshot, changed, scan.moved)
         state = state_back(site, snapshot, guarded.refs, self._beside.left, shared=self._beside.shared, unclear=self._beside.unclear)
         index = index_back(site, snapshot, changed)
         self._quiet = Quiet(site.root, snapshot.work) if not self._beside.opaque else None  # before the walk looks at anything
         scan, rest = walk(site, snapshot, self._beside.opaque, name=False)
         problems = (*files.problems, *state.problems, *index.problems)
-        again = files_back(site, snapshot, rest)
+        again = files_back(site, snapshot, rest, scan.moved)
         self._proof = scan if not rest else None
         problems += again.problems
         crash_point("restore.after")
@@ -273,7 +286,7 @@ class Workspace:
         """Mode none: put the attempt's own control files back, so that the state is as the agent left it; those in `without` (AREA/PATH,
         as in `beyond_paths`) stay the baseline's."""
         crash_point("hold.before")
-        site = self._site
+        site, self._running = self._site, False
         areas = {
             "private": site.private,
             "common": site.common,
@@ -336,8 +349,10 @@ class Workspace:
             raise AcceptRefused("the attempt left nothing to commit")
         users = sorted({*found.user_untracked(snapshot), *self._altered})
         remember_user_files(self._site, snapshot, [*users, *altered_beside(self._site, snapshot, self._beside.opaque)])
+        self._look_beside()
+        beside = self._beside
         accepting = Accepting(
-            self._site, snapshot, found, guarded.refs, attempt.commits, self._beside.left, self._beside.shared, self._beside.unclear
+            self._site, snapshot, found, guarded.refs, attempt.commits, beside.left, beside.shared, beside.unclear, beside.taken_over
         )
         commit = accepting.run(message, commits, hooks=hooks)
         return Accepted(
