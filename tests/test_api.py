@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import threading
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -147,3 +150,40 @@ def test_an_isolated_run_says_whether_its_commits_landed(repository: Path) -> No
     assert result.not_landed
     assert (repository / "value").read_text() == "mine\n"
     assert run(Loop(codegen="true", validators=["true"], max_iters=1, options={"loop.dirty": "keep"}), repository).landed is None
+
+
+def test_a_cancelled_task_in_a_callable_is_a_failed_attempt(repository: Path) -> None:
+    def cancelled(context: StepContext) -> None:
+        count(context)
+        raise asyncio.CancelledError
+
+    result = run(Loop(codegen=cancelled, validators=["true"], max_iters=1), repository)
+    assert [i.outcome for i in result.iterations] == [Outcome.ROLLED_BACK]
+    assert clean(repository)
+
+
+@pytest.mark.parametrize("mode", ["hard", "stash", "none"])
+def test_what_no_step_may_raise_comes_out_once_the_attempt_is_undone(repository: Path, mode: Literal["hard", "stash", "none"]) -> None:
+    def interrupted(context: StepContext) -> None:
+        count(context)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Loop(codegen=interrupted, validators=["true"], max_iters=3, rollback=mode), repository)
+    finished = [json.loads(bytes(event.data)) for event in read_events(repository, types=["run.finished"])]
+    assert [(f["reason"], f["exit_code"]) for f in finished] == [("error", 130)]
+    if mode == "none":
+        assert resume(repository, rollback="hard").exit_code == 0
+    assert clean(repository)
+
+
+def test_a_bug_of_evolvers_own_leaves_no_attempt_behind(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("not foreseen")
+
+    monkeypatch.setattr("evolver.guard.check", broken)
+    with pytest.raises(ZeroDivisionError):
+        run(Loop(codegen=count, validators=["true"], max_iters=3), repository)
+    finished = [json.loads(bytes(event.data)) for event in read_events(repository, types=["run.finished"])]
+    assert [(f["reason"], f["detail"], f["exit_code"]) for f in finished] == [("error", "ZeroDivisionError: not foreseen", 70)]
+    assert clean(repository)

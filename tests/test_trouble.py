@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,59 @@ class TestIrremovable:
         repo.sh("chattr -i drop")
         assert repo.evolver("resume", "--rollback", "hard").code == 0
         assert differences(before, Snapshot.of(repo.root)) == []
+
+
+def test_json_that_is_nested_without_end_is_no_report_and_no_score(repo: Repo, tmp_path: Path) -> None:
+    nested = tmp_path / "nested"
+    nested.write_text('{"a":' * 50_000 + "1" + "}" * 50_000 + "\n")
+    claude = tmp_path / "bin/claude"
+    claude.parent.mkdir()
+    claude.write_text(f"#!/bin/sh\ncat >/dev/null; cat {nested}; echo z >>src/pkg/b.py; rm mine\n")
+    claude.chmod(0o755)
+    (repo.root / "loops").mkdir()
+    (repo.root / "loops/default.toml").write_text(
+        f"""[loop]
+max_iters = 1
+goal = "g"
+[codegen]
+agent = "claude"
+on_error = "validate"
+[[validator]]
+name = "v"
+command = "cat {nested}"
+[score]
+validator = "v"
+json = "a.b"
+"""
+    )
+    repo.sh("git add loops && git commit -qm loop")
+    before = Snapshot.of(repo.root)
+    done = repo.evolver("run", env={"PATH": f"{claude.parent}:{os.environ['PATH']}"})
+    assert done.code == 1, done.text
+    assert differences(before, Snapshot.of(repo.root)) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives a file a group that another user may not give it")
+def test_a_group_that_cannot_be_given_back_is_named(tmp_path: Path) -> None:
+    """To a user without rights: chgrp is for members of the group."""
+    repo = Repo.make(tmp_path / "r")
+    repo.sh("chgrp 12345 src/a.py")
+    shutil.copy(Path.home() / ".gitconfig", tmp_path)
+    code = (
+        "import os, runpy, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
+        "sys.argv = ['evolver', 'run', '--max-iters', '1', '--codegen', 'sed -i s/c/d/ src/a.py', '--validate', 'false'];"
+        "runpy.run_module('evolver', run_name='__main__')"
+    )
+    import evolver.cli.app  # noqa: F401 - compiled while it may be
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        if not path.is_symlink():
+            os.chown(path, 65534, 12345 if path.name == "a.py" else 65534)
+    for above in tmp_path.parents:
+        if above.stat().st_uid == os.getuid() and str(above).startswith(os.environ.get("TMPDIR", "/tmp")):
+            above.chmod(above.stat().st_mode | 0o011)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=repo.root, env=repo.environment({"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}),
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "src/a.py differs (group 12345, now 65534)" in done.stdout + done.stderr

@@ -97,8 +97,9 @@ def run(
 ) -> Result:
     """Run a loop in the worktree of `directory`: a `Loop`, a loop's name, or None for the worktree's own.
 
-    In the main thread Ctrl-C and SIGTERM end the run as they end `evolver run`. What `on_event` raises is not caught: the run
-    is then finished by the next one, as after a crash. Raise `EvolverError`.
+    In the main thread Ctrl-C and SIGTERM end the run as they end `evolver run`. A step's exception fails the attempt. What
+    `on_event` raises, and a `KeyboardInterrupt`, comes out once the attempt is undone; where `on_event` raises again meanwhile, the
+    next run finishes this one, as after a crash. Raise `EvolverError`.
     """
     from evolver.assemble import prepared
     from evolver.interrupts import Interrupts
@@ -291,7 +292,9 @@ class _InProcess:
     def _guarded(self, call: Callable[[StepContext], StepResult], context: StepContext) -> StepResult:
         try:
             return call(context)
-        except (Exception, SystemExit):  # noqa: BLE001 - foreign code: its exception is a verdict
+        except KeyboardInterrupt:
+            raise  # the iteration is undone first
+        except BaseException:  # noqa: BLE001 - foreign code: its exception is a verdict, also one that ends a task or a thread
             text = traceback.format_exc()
             log = context.log_dir / f"{self.name}.log"
             log.write_text(text, encoding="utf-8", errors="replace")

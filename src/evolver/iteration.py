@@ -50,7 +50,8 @@ class Iteration:
         self.round = 0
         self.unavailable = False  # the agent was turned away until patience was over
         self.fault: LogError | None = None  # the stream broke; the attempt was undone all the same
-        self.trouble: EvolverError | OSError | None = None  # what kept the attempt from being judged
+        self.trouble: BaseException | None = None  # what kept the attempt from being judged
+        self.unforeseen: BaseException | None = None  # a bug, or what no step may raise: told as such once the attempt is undone
         self.begun = False  # there is a baseline to go back to
         self.changes_log: ChangesLogAt | None = None
         self.started = time.monotonic()
@@ -74,7 +75,7 @@ class Iteration:
                 state = perform.get(state.phase, self._undo)(state)
             except LogError as error:
                 state = self._without_trust(state, error)
-            except (EvolverError, OSError) as error:
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it may not leave the attempt in place
                 state = self._in_trouble(state, error)
             if self.run.interrupts.signal is not None and state.interrupted is None and self.accepted is None:
                 state = state.but(interrupted=self.run.interrupts.signal)
@@ -96,15 +97,18 @@ class Iteration:
         verdict = Verdict(Judgement.FAIL, error.message, "stream")
         return state.but(phase=Phase.CODEGEN, verdict=verdict, repairs_left=0)
 
-    def _in_trouble(self, state: IterationState, error: EvolverError | OSError) -> IterationState:
-        """Git, the disk or a program of the user's failed where nothing can be judged any more: the attempt is undone like a
-        rejected one; when undoing itself is what fails, it is held for a person, with the lock that says so.
+    def _in_trouble(self, state: IterationState, error: BaseException) -> IterationState:
+        """Git, the disk, a program of the user's or evolver itself failed where nothing can be judged any more: the attempt is undone
+        like a rejected one; when undoing itself is what fails, it is held for a person, with the lock that says so.
 
         Raise the error when nothing was started yet, or when not even the lock can be written: the next run finishes it.
         """
         if not self.begun or self.accepted is not None or state.phase is Phase.HOLD:
             raise error
         reason = error.message if isinstance(error, EvolverError) else str(error)
+        if not isinstance(error, EvolverError | OSError):
+            self.unforeseen = self.unforeseen or error
+            reason = f"{type(error).__name__}: {error}".rstrip(": ")
         judging = self.rejection is None and state.phase not in UNDOING
         if judging and self.trouble is None:
             self.trouble = error

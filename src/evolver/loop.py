@@ -91,6 +91,8 @@ class Run:
                     if iteration.fault is not None:
                         self.fault = iteration.fault
                         raise iteration.fault
+                    if iteration.unforeseen is not None:
+                        raise iteration.unforeseen
             except EvolverError as error:
                 unended = self.current is not None and self.current.begun
                 if unended or (isinstance(error, LogError) and self.fault is None):
@@ -100,6 +102,12 @@ class Run:
                 if code is error.exit_code:
                     raise
                 raise NotRestoredError(f"{error.message}; and the attempt could not be undone", self._vault_hint()) from error
+            except BaseException as error:
+                if self.current is None:  # the attempt is undone, or held; what it was is for the caller to tell
+                    code = ExitStatus.BUG if isinstance(error, Exception) else ExitStatus.INTERRUPTED
+                    code = ExitStatus.NOT_RESTORED if self._not_restored() else code
+                    self._finish(Stop("error", f"{type(error).__name__}: {error}".rstrip(": ")), code)
+                raise
             return self._landed(self._finish(reason, self._exit_code(reason)))
 
     def _landed(self, report: RunReport) -> RunReport:

@@ -65,7 +65,7 @@ def read(section: ScoreSection, result: StepResult, files: Sequence[Path], befor
             if line.lstrip().startswith(("{", "[")):
                 try:
                     parsed = msgspec.json.Decoder(float_hook=Decimal).decode(line)
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, RecursionError):
                     continue
                 found = _at(parsed, section.json)
                 if found is not None:

@@ -32,7 +32,7 @@ def cost_in(line: bytes) -> Decimal:
     if b'"step_finish"' in line and line.lstrip().startswith(b"{"):
         try:
             step = msgspec.json.decode(line, type=_Step)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return Decimal(0)
         if step.type == "step_finish" and step.part is not None and step.part.cost:
             return _usd(str(step.part.cost))

@@ -11,7 +11,28 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Exits with an `ExitStatus`."""
     _open_standard_streams()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    ended: BaseException | None = None
+    try:
+        _main(list(sys.argv[1:] if arguments is None else arguments))
+    except (OSError, SystemExit) as error:
+        ended = error
+    lost = _unwritten(ended)
+    if lost is not None:
+        # Python would flush once more while it ends, complain, and end with a status of its own.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(lost, BrokenPipeError):  # the reader (`head`, a closed pager) has what it wanted
+            sys.exit(ended.code if isinstance(ended, SystemExit) else 0)
+        if not isinstance(ended, SystemExit) or not ended.code:
+            _tell(f"standard output: {lost.strerror or lost}", "What was asked for could not be printed to its end.")
+            sys.exit(1)
+    if isinstance(ended, BrokenPipeError):
+        sys.exit(0)
+    if ended is not None:
+        raise ended
+
+
+def _main(words: list[str]) -> None:
     if words in (["--version"], ["-V"]):
         # Asked by scripts and prompts, thousands of times: not worth importing a command line parser for.
         from evolver._version import __version__
@@ -36,15 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if _debug():
             raise
         sys.exit(int(error.exit_code))
-    except BrokenPipeError:
-        # The reader (`head`, a closed pager) has what it wanted. Python would complain once more while flushing at exit.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(int(ExitStatus.INTERRUPTED))
     except Exception as error:  # the last line of defence: a bug is told as one
         if _debug():
+            raise
+        if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and _unwritten(error) is not None):
             raise
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             # A run that had begun is not undone yet: the next command that looks at the worktree does it.
@@ -79,6 +97,17 @@ def _open_standard_streams() -> None:
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _unwritten(met: BaseException | None = None) -> OSError | None:
+    """Why standard output cannot be written: what did not go out is still in its buffer, or (unbuffered) `met` was raised by a write."""
+    try:
+        sys.stdout.flush()
+        if isinstance(met, OSError) and met.filename is None:
+            os.write(sys.stdout.fileno(), b"\n")
+    except OSError as error:
+        return error
+    return None
 
 
 def _folder_is_gone() -> bool:

@@ -148,7 +148,7 @@ def mini(said: Said) -> AgentReport:
     """mini-swe-agent: its trajectory file. A limit exceeded exits 0; only `Submitted` is an end of its own."""
     path = said.step_dir / TRAJECTORY
     document: object = None
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         if path.is_file() and path.stat().st_size <= TRAJECTORY_LIMIT:  # reading a pipe waits for ever
             document = msgspec.json.decode(path.read_bytes())
     info = table(document, "info")

@@ -93,7 +93,7 @@ class PythonStep:
 
 
 def _read_report(path: Path) -> AgentReport | None:
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
         if path.is_file() and path.stat().st_size <= REPORT_LIMIT:
             return msgspec.json.decode(path.read_bytes(), type=AgentReport)
     return None

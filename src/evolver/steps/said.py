@@ -46,7 +46,7 @@ class Said:
                 elif (at := 0 if line.lstrip()[:1] == b"{" else line.find(b'{"type":')) >= 0:
                     try:
                         value = msgspec.json.decode(line[at:])
-                    except (msgspec.DecodeError, UnicodeDecodeError):
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                         continue
                     if isinstance(value, dict):
                         yield value
@@ -55,7 +55,7 @@ class Said:
         """The last JSON object that was printed over several lines, to be read by people; an empty one when there is none."""
         end = self.tail.rfind("\n}") + 2
         start = max(self.tail.rfind("\n{\n", 0, end) + 1, 0)
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
             value = msgspec.json.decode(self.tail[start:end].encode("utf-8", "replace"))
             return value if isinstance(value, dict) else {}
         return {}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import IO, Self, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,11 +20,35 @@ from evolver.loop import RunReport
 from evolver.recovery import Recovered
 from evolver.ui import forecast, words
 from evolver.ui.lines import closing, recovery
-from evolver.ui.tables import console, glyphs, strip
+from evolver.ui.tables import glyphs, strip
 from evolver.ui.timeline import Timeline
 from evolver.ui.views import RUNNING, IterationView, RunView, StepView
 
 KEEP = 4096  # bytes of a step's output that its last line is looked for in
+
+
+class Hushed:
+    """Standard output that may go away (a closed terminal, a full disk): that ends the telling, never the run."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self._file.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._file.flush)
+
+    def _try(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):  # what is in the buffer has to go somewhere when the process ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
 
 
 class LiveView:
@@ -28,7 +56,7 @@ class LiveView:
 
     def __init__(self, loaded: LoadedLoop, *, breaker: bool = True, out: Console | None = None) -> None:
         self._loaded, self._breaker = loaded, breaker
-        self._out = out or console()
+        self._out = out or Console(file=cast(IO[str], Hushed(sys.stdout)), markup=False, highlight=False, emoji=False)
         self._timeline = Timeline()
         self._run: RunView | None = None
         self._tail = b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 
 from evolver.worktree import leftout, mounts
@@ -9,7 +10,7 @@ from evolver.worktree.beside import Beside
 from evolver.worktree.gitfolder import Kind, kind_of
 from evolver.worktree.gitwalk import GitFolders, walk_git
 from evolver.worktree.inspect import Changed, read_index, walk
-from evolver.worktree.manifest import Scan, Tree, entries, lookup
+from evolver.worktree.manifest import Entry, Scan, Tree, entries, lookup
 from evolver.worktree.rebuild import is_replaced
 from evolver.worktree.refs import STASH, Refs
 from evolver.worktree.retention import altered_beside, place_of
@@ -17,6 +18,7 @@ from evolver.worktree.site import Site
 from evolver.worktree.snapshot import STASH_LOG, Snapshot
 from evolver.worktree.state import StateBack, read_refs
 from evolver.worktree.values import Verified
+from evolver.worktree.xattrs import plain
 
 NAMED = 200
 
@@ -46,9 +48,20 @@ def worktree(changed: Changed) -> list[str]:
     """A name for each path that differs."""
     out = []
     for path, (before, now) in sorted(changed.items()):
-        what = "is new" if before is None else "is missing" if now is None else "differs"
-        out.append(f"{path} {what}")
+        out.append(f"{path} {'is new' if before is None else 'is missing' if now is None else f'differs ({_how(before, now)})'}")
     return out
+
+
+def _how(before: Entry, now: Entry) -> str:
+    """In words: a person may have to set a group back that this user may not."""
+    if stat.S_IFMT(before.mode) != stat.S_IFMT(now.mode):
+        return "another type"
+    parts = [f"mode {before.mode & 0o7777:o}, now {now.mode & 0o7777:o}"] if before.mode != now.mode and not before.is_link else []
+    parts += [f"owner {before.uid}, now {now.uid}"] if before.uid != now.uid else []
+    parts += [f"group {before.gid}, now {now.gid}"] if before.gid != now.gid else []
+    if before.content != now.content:
+        parts.append("content" if plain(before.content) != plain(now.content) else "extended attributes")
+    return "; ".join(parts) or "content"
 
 
 def repository(site: Site, snapshot: Snapshot, folders: GitFolders, left: frozenset[str], *, shared: bool) -> list[str]:
