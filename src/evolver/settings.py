@@ -6,6 +6,7 @@ compared with this table by a test.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -114,6 +115,7 @@ class Settings:
 
     values: Mapping[str, tuple[str, str]]  # name -> (text, source)
     unknown: tuple[str, ...] = ()  # EVOLVER_* names that are no setting: most likely slips
+    ignored: tuple[str, ...] = ()  # what is wrong with the `.env`, where it was not read strictly
 
     def text(self, name: str) -> str:
         return self.values[name][0] if name in self.values else BY_NAME[name].default
@@ -145,28 +147,45 @@ def _parsed(variable: Variable, text: str, source: str) -> object:
         raise UsageError(f"{source}: {error}", f"{variable.name}: {variable.meaning}.") from error
 
 
-def read(env: Mapping[str, str] = os.environ, dotenv: Path | None = None) -> Settings:
-    """The variables from `env` and, below them, from the file `dotenv`. An empty value counts as not set."""
+def read(env: Mapping[str, str] = os.environ, dotenv: Path | None = None, *, strict: bool = True) -> Settings:
+    """The variables from `env` and, below them, from the file `dotenv`. An empty value counts as not set.
+
+    Not `strict`: what is wrong in `dotenv` is left out and named in `ignored`. For what looks at a worktree or puts it back:
+    an attempt may have written that file, and it may not stand in the way of undoing the attempt.
+    """
     found: dict[str, tuple[str, str]] = {}
+    ignored: list[str] = []
     if dotenv is not None and dotenv.is_file() and not dotenv.is_symlink():
         from dotenv import dotenv_values  # not needed by a worktree without .env
 
         try:
-            values = dotenv_values(dotenv, interpolate=False)
+            # Only EVOLVER_* lines matter here: another program's bytes in the file need not be UTF-8.
+            content = io.StringIO(dotenv.read_bytes().decode(errors="surrogateescape"))
         except OSError as error:
-            raise UsageError(f"{dotenv} cannot be read: {error.strerror}", "Make it readable for this user.") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{dotenv} cannot be read: {error}", "It must be a UTF-8 text file.") from error
-        for name, value in values.items():
+            if strict:
+                raise UsageError(f"{dotenv} cannot be read: {error.strerror}", "Make it readable for this user.") from error
+            ignored.append(f"{dotenv} cannot be read: {error.strerror}")
+            content = io.StringIO()
+        for name, value in dotenv_values(stream=content, interpolate=False).items():
             if value and name in BY_NAME and BY_NAME[name].dotenv:
-                found[name] = (value, f"{name} in {dotenv}")
+                source = f"{name} in {dotenv}"
+                try:
+                    check_text(value, source)
+                    _parsed(BY_NAME[name], value, source)
+                except UsageError as error:
+                    if strict and not env.get(name):
+                        raise
+                    ignored.append(error.message)
+                    continue
+                found[name] = (value, source)
     for name in BY_NAME:
         if env.get(name):
             found.pop(name, None)  # the order is that of precedence: what is found last replaces another way to make attempts
             found[name] = (env[name], f"environment variable {name}")
     for name, (text, source) in found.items():
         _parsed(BY_NAME[name], text, source)
-    return Settings(found, tuple(sorted(n for n in env if n.startswith("EVOLVER_") and n not in BY_NAME and n not in _OTHERS)))
+    unknown = tuple(sorted(n for n in env if n.startswith("EVOLVER_") and n not in BY_NAME and n not in _OTHERS))
+    return Settings(found, unknown, tuple(ignored))
 
 
 def slips(settings: Settings) -> Iterator[str]:

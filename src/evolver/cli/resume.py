@@ -53,7 +53,9 @@ def resume(
     if rollback is not None and rollback not in (RollbackMode.HARD, RollbackMode.STASH):
         raise UsageError(f"--rollback: expected hard or stash, got {rollback!r}")
     layout = locate_person(directory)
-    settings = read_settings(os.environ, layout.root / ".env")
+    settings = read_settings(os.environ, layout.root / ".env", strict=False)
+    for ignored in settings.ignored:
+        print(f"evolver: ignored: {ignored}", file=sys.stderr)
     with (
         Interrupts(last=True),  # a Ctrl-C may not cut a restore short
         opened(

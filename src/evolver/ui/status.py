@@ -34,7 +34,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(layout: Layout) -> Status:
     """The worktree's state, from its locks and the end of its stream."""
-    settings = read_settings(os.environ, layout.root / ".env")
+    settings = read_settings(os.environ, layout.root / ".env", strict=False)
+    for ignored in settings.ignored:
+        print(f"evolver: ignored: {ignored}", file=sys.stderr)
     events = layout.events(settings.events)
     last = history.last_run(read_backwards(events)) if events.exists() else None
     cloned = clone.find(layout)
