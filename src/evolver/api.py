@@ -103,8 +103,9 @@ def run(
     """
     from evolver.assemble import prepared
     from evolver.interrupts import Interrupts
+    from evolver.opening import once_recovered
 
-    planned, codegen, validators = _planned(loop, Path(directory))
+    (planned, codegen, validators), _ = once_recovered(lambda: _planned(loop, Path(directory)), Path(directory), os.environ)
     listener = (lambda envelope, line: on_event(envelope)) if on_event is not None else None
     with Interrupts() as interrupts:
         judges = _judges(validators)

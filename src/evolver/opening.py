@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 from evolver import clone, rebasing, recovery, requests, reserve
 from evolver.carrying import carry
 from evolver.definition import RollbackSection
 from evolver.effects.runner import EffectRunner
+from evolver.errors import BusyError, UsageError
 from evolver.events.log import SEGMENT_SIZE, EventLog, Listener
 from evolver.interrupts import Interrupts
-from evolver.layout import Layout
+from evolver.layout import Layout, locate
 from evolver.lock import run_lock
 from evolver.redact import Redactor
 from evolver.resume_lock import read as read_lock
 from evolver.settings import Settings
+from evolver.settings import read as read_settings
 from evolver.worktree.belonging import refuse_stranger
 from evolver.worktree.workspace import Workspace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -112,3 +118,21 @@ def opened(
             if refuse_held:
                 recovery.refuse_held(place)
         yield Opened(place, settings, log, workspace, recovered, effects, cloned, layout)
+
+
+def once_recovered(make: Callable[[], T], start: Path, env: Mapping[str, str]) -> tuple[T, recovery.Recovered | None]:
+    """`make` plans a run. When that fails on what it reads in the worktree (`.env`, the loop, its prompt), and a run died here, an attempt
+    may have written it: the dead run is finished first, without any of that, then it is made again. Raise what `make` raises."""
+    try:
+        return make(), None
+    except UsageError as wrong:
+        layout = locate(start, env)
+        settings = read_settings(env, layout.root / ".env", strict=False)
+        if not recovery.is_open(layout.events(settings.events)):
+            raise
+        try:
+            with opened(layout, settings, env=env, rollback=RollbackSection(), redactor=Redactor.from_environment(env), note="run") as found:
+                recovered = found.recovered
+        except BusyError:
+            raise wrong from None  # it is alive
+        return make(), recovered

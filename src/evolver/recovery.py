@@ -51,6 +51,14 @@ def died(log: EventLog) -> LastRun | None:
     return last if last is not None and last.state == "open" else None
 
 
+def is_open(events: Path) -> bool:
+    """Asked without the lock: a run that has no end, dead or alive."""
+    with suppress(OSError, LogError):
+        last = history.last_run(read_backwards(events))
+        return last is not None and last.state == "open"
+    return False
+
+
 def recover(
     layout: Layout,
     log: EventLog,

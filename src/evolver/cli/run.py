@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -80,8 +81,10 @@ def run(
     from evolver.assemble import prepared
     from evolver.clone import holder
     from evolver.interrupts import Interrupts
-    from evolver.planning import plan
+    from evolver.opening import once_recovered
+    from evolver.planning import Plan, plan
     from evolver.spending import unwatched
+    from evolver.ui.lines import recovery
     from evolver.ui.progress import progress
 
     given = {
@@ -96,13 +99,15 @@ def run(
         "codegen.prompt": (str(Path(prompt).absolute()) if prompt else None, "--prompt"),
     }
     flags = [Override(key, value, flag) for key, (value, flag) in given.items() if value is not None]
-    planned = plan(
-        directory,
-        name=loop,
-        flags=flags,
-        validators=tuple(validate or ()),
-        file=loop is not None or (codegen is None and agent is None),
-    )
+
+
+    def made() -> Plan:
+        file = loop is not None or (codegen is None and agent is None)
+        return plan(directory, name=loop, flags=flags, validators=tuple(validate or ()), file=file)
+
+    planned, before = (made(), None) if dry_run else once_recovered(made, directory, os.environ)
+    if text := recovery(before):
+        print(text, file=sys.stderr, flush=True)
     warnings = list(slips(planned.settings))
     if not planned.loaded.definition.validator and not dry_run:
         warnings.append("nothing judges: every attempt that changes something is accepted (see --validate)")
