@@ -13,6 +13,7 @@ from evolver.errors import UsageError
 from evolver.model import RollbackMode
 from evolver.settings import Override
 from evolver.settings import read as read_settings
+from support import Repo
 
 MINIMAL = '[codegen]\ncommand = "true"\n'
 
@@ -191,3 +192,56 @@ def test_sizes() -> None:
     assert Size.parse("2GiB") == 2 << 30
     with pytest.raises(ValueError, match="expected a size"):
         Size.parse("2GB")
+
+
+@pytest.mark.parametrize("pattern", ["./src/**", "", "!", "/", "../other/*", "src\\\\app.ts", "[a", "# no", "!./src"])
+@pytest.mark.parametrize("key", ["protected", "when", "leave"])
+def test_a_pattern_that_can_match_nothing_is_refused(tmp_path: Path, key: str, pattern: str) -> None:
+    sections = {
+        "protected": f'[guard]\nprotected = ["tests/**", "{pattern}"]\n[[validator]]\nname = "v"\ncommand = "true"\n',
+        "when": f'[[validator]]\nname = "v"\ncommand = "true"\nwhen = ["{pattern}"]\n',
+        "leave": f'[rollback]\nleave = ["{pattern}"]\n[[validator]]\nname = "v"\ncommand = "true"\n',
+    }
+    repo = Repo.make(tmp_path / "r")
+    (repo.root / "loop.toml").write_text("[codegen]\ncommand = 'true'\n" + sections[key])
+    done = repo.evolver("run", "./loop.toml")
+    assert done.code == 2, done.text
+    assert f"{key}: " in done.err and "matches nothing" in done.err, done.err
+    assert not (repo.root / ".git/evolver").exists()
+
+
+@pytest.mark.parametrize("pattern", ["/src/**", "src", "src/", "*.ts", "**/a[bc]?.ts", "\\\\!odd", "a b/*", "тест/**"])
+def test_other_patterns_are_taken(tmp_path: Path, pattern: str) -> None:
+    repo = Repo.make(tmp_path / "r")
+    (repo.root / "loop.toml").write_text(
+        f'[codegen]\ncommand = "true"\n[guard]\nprotected = ["{pattern}", "!keep/*"]\n[[validator]]\nname = "v"\ncommand = "true"\n',
+        encoding="utf-8-sig",
+    )
+    assert repo.evolver("run", "./loop.toml", "--dry-run").code == 0
+
+
+@pytest.mark.parametrize("path", ["events.jsonl", "../loops/x", "../.git/config", "{root}/src/a.py", "{link}/x"])
+def test_a_copy_of_the_stream_may_not_lie_where_a_rollback_takes_it_back(tmp_path: Path, path: str) -> None:
+    repo = Repo.make(tmp_path / "r")
+    (tmp_path / "link").symlink_to(repo.root)
+    place = path.format(root=repo.root, link=tmp_path / "link")
+    (repo.root / "loops").mkdir()
+    (repo.root / "loops/l.toml").write_text(
+        f'[codegen]\ncommand = "true"\n[[validator]]\nname = "v"\ncommand = "true"\n[[sink]]\nkind = "file"\npath = "{place}"\n'
+    )
+    done = repo.evolver("run", "l")
+    assert done.code == 2 and "lies inside" in done.err, done.text
+    assert repo.run("true", "true", env={"EVOLVER_SINK_FILE": str(repo.root / "x")}).code == 2
+
+
+def test_a_sink_that_takes_nothing_is_told_at_the_end(tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path / "r")
+    (repo.root / "loops").mkdir()
+    (repo.root / "loops/l.toml").write_text(
+        '[loop]\nmax_iters = 1\n[codegen]\ncommand = "echo x >>src/a.py"\n[[validator]]\nname = "v"\ncommand = "true"\n'
+        '[[sink]]\nkind = "file"\nname = "copy"\npath = "/nonexistent/x"\ndrain = "1s"\n'
+    )
+    repo.sh("git add -A && git commit -qm l")
+    done = repo.evolver("run", "l")
+    assert done.code == 0, done.text
+    assert "evolver: warning: sink copy has not taken everything yet" in done.err, done.err

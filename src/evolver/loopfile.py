@@ -16,6 +16,7 @@ import msgspec.inspect
 from evolver.definition import CodegenSection, LoadedLoop, LoopDefinition, ValidatorSection
 from evolver.durations import Duration, Size
 from evolver.errors import UsageError
+from evolver.patterns import why_wrong
 from evolver.settings import Override, Settings, check_text
 
 Table = dict[str, object]
@@ -81,7 +82,7 @@ def read_table(path: Path) -> Table:
     try:
         if path.exists() and not path.is_file():  # reading a pipe waits for ever
             raise UsageError(f"{path} is no regular file", "It must be a UTF-8 text file.")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError as error:
         raise UsageError(f"{path}: nested too deeply", "A loop file is TOML: `evolver help loops` shows a short one.") from error
     except tomllib.TOMLDecodeError as error:
@@ -185,6 +186,13 @@ def check(definition: LoopDefinition, source: str) -> None:
                 f"{key}.name", f"expected a unique name of letters, digits, spaces and . _ + @ -, got {validator.name!r}"
             )
         names.add(validator.name)
+    for key, patterns in (
+        ("guard.protected", definition.guard.protected),
+        ("rollback.leave", definition.rollback.leave),
+        *((f"validator[{n}].when", validator.when) for n, validator in enumerate(definition.validator)),
+    ):
+        if why := why_wrong(patterns):
+            raise wrong(key, why)
     until = definition.loop.until.strip()
     if until and not GOAL.fullmatch(until):
         raise wrong("loop.until", f"expected accepted, score, `score >= X` or promise, got {definition.loop.until!r}")

@@ -54,6 +54,7 @@ def plan(
     unfilled = load(name, layout.root, settings, flags, validators, file=file)
     loaded = with_python(unfilled)
     check_scope(layout, loaded)
+    check_sinks(layout, loaded, settings)
     check_steps(loaded)
     prompt_for(loaded)
     effect_plans(loaded.definition.effect)
@@ -67,6 +68,19 @@ def check_events(layout: Layout, settings: Settings) -> None:
     path = Path(settings.events).expanduser()  # as it is named: a link on the way that lies in the worktree can be turned elsewhere
     if within(path, layout.root) and not Path(os.path.realpath(path)).is_relative_to(layout.git_dir):
         raise UsageError(f"EVOLVER_EVENTS: {path} lies inside the worktree", "Name a path outside it, or leave it empty.")
+
+
+def check_sinks(layout: Layout, loaded: LoadedLoop, settings: Settings) -> None:
+    """Nor may a copy of it, nor anything of git's: what was delivered would be taken back, or the repository be written over."""
+    sinks = [s for s in loaded.definition.sink if s.kind == "file" and s.path]
+    given = [(f"sink {s.name or s.path}: path", loaded.directory / Path(s.path).expanduser()) for s in sinks]
+    if named := settings.text("EVOLVER_SINK_FILE"):
+        given.append(("EVOLVER_SINK_FILE", Path(named).expanduser()))
+    for source, path in given:
+        if within(path, layout.root, layout.git_dir, layout.common_dir):
+            raise UsageError(
+                f"{source}: {path} lies inside the worktree or its git folder", "Name a path outside it; one in a loop file is relative to that."
+            )
 
 
 def check_state(layout: Layout) -> None:

@@ -16,6 +16,7 @@ import pytest
 from evolver.cli import detect
 from evolver.definition import LoopDefinition
 from evolver.loopfile import read_table
+from support import Repo
 
 from .stream import Writer, git
 
@@ -287,3 +288,23 @@ def test_doctor_judges_by_the_loop_that_would_run(tmp_path: Path) -> None:
     assert found["preflight"]["ok"] is True, found["preflight"]
     assert found["sandbox"]["ok"] is False
     assert "bubblewrap" in str(found["sandbox"]["fix"])
+
+
+def test_init_writes_nothing_beside_a_run_or_a_held_tree(tmp_path: Path) -> None:
+    """A commit made during an iteration would be taken back with it."""
+    repo = Repo.make(tmp_path / "r")
+    init = ("init", "--yes", "--agent", "claude", "--goal", "g", "--validate", "true")
+    running = repo.start("run", "--max-iters", "1", "--codegen", "touch .git/begun; sleep 30", "--validate", "true")
+    try:
+        repo.wait_for((repo.root / ".git/begun").exists)
+        assert repo.evolver(*init).code == 6
+    finally:
+        running.terminate()
+        running.communicate(timeout=30)
+    assert not (repo.root / "loops").exists()
+    assert repo.run("echo x >>src/a.py", "false", "--rollback", "none").code == 3
+    assert repo.evolver(*init).code == 3
+    assert not (repo.root / "loops").exists()
+    assert repo.evolver("resume", "--rollback", "hard").code == 0
+    assert repo.evolver(*init).code in (0, 5)  # 5: doctor finds no agent here
+    assert (repo.root / "loops/default.toml").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -97,6 +98,9 @@ def _open_standard_streams() -> None:
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names are bytes: what the terminal cannot show is shown escaped
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _unwritten(met: BaseException | None = None) -> OSError | None:

@@ -7,12 +7,15 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from evolver.cli import complete, detect
 from evolver.errors import ExitStatus, PreflightError, UsageError
+
+if TYPE_CHECKING:
+    from evolver.layout import Layout
 
 GOAL = "Make the failing tests pass; where none fails, improve what is weakest"
 EPILOG = """Examples:
@@ -54,7 +57,8 @@ def init(
     That is loops/default.toml and loops/prompt.md; then check that they can run.
     """
     from evolver.layout import locate
-    from evolver.ui.objects import Objects
+    from evolver.lock import run_lock
+    from evolver.recovery import refuse_held
 
     layout = locate(directory)
     root = layout.root
@@ -66,6 +70,15 @@ def init(
     if not (asking or yes or (agent and goal and validate)):
         raise UsageError("no terminal to ask on", "Give --yes, or --agent, --goal and --validate.")
     answers = _answers(root, agent, goal, tuple(validate or ()), budget, asking=asking)
+    with run_lock(layout, "init"):  # a run takes back what is committed beside it
+        refuse_held(layout)
+        _write_all(root, layout, answers, files, asking=asking, commit=commit)
+    _check(directory)
+
+
+def _write_all(root: Path, layout: Layout, answers: Answers, files: tuple[Path, Path], *, asking: bool, commit: bool) -> None:
+    from evolver.ui.objects import Objects
+
     git = Objects.of(layout).git
     ignored = [line for line in answers.ignore if not git.run("check-ignore", "-q", "--no-index", line, check=False).ok]
     _write(files[0], loop_file(answers))
@@ -86,7 +99,6 @@ def init(
                 f"`evolver doctor` tells what git lacks; then commit {', '.join(names)} yourself.",
             )
         typer.echo("committed them")
-    _check(directory)
 
 
 def _answers(

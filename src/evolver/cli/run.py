@@ -129,13 +129,16 @@ def run(
             wait_until_free(planned.layout)  # also of a `resume` that had lifted its lock when we looked
             if interrupts.signal is not None:
                 raise typer.Exit(128 + interrupts.signal)
+        undelivered: list[str] = []
         with (
             progress(planned, as_json=as_json, quiet=quiet, breaker=breaker) as shown,
-            prepared(planned, interrupts, breaker=breaker, listeners=[shown.event], on_output=shown.output) as ready,
+            prepared(planned, interrupts, breaker=breaker, listeners=[shown.event], on_output=shown.output, late=undelivered.append) as ready,
         ):
             shown.recovered(ready.recovered)
             report = ready.execute()
         shown.finished(report)
+        for words in undelivered:
+            print(f"evolver: warning: {words}", file=sys.stderr, flush=True)
     if report.landed is not None:
         from evolver.cli.land import tell
 

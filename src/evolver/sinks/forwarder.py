@@ -71,6 +71,8 @@ class Forwarder:
                 late.append(
                     f"sink {worker.sink.name} has not taken everything yet{worker.problem()}; the next run goes on there"
                 )
+            if worker.given_up:
+                late.append(f"sink {worker.sink.name} never got {worker.given_up} events{worker.problem()}; `sink.gap` in the stream names them")
         return tuple(late)
 
 
@@ -90,6 +92,7 @@ class _Worker(threading.Thread):
         self._abandoned = threading.Event()
         self._last_error = ""
         self._dropped: list[int] = []
+        self.given_up = 0  # events that it will never get
         self._reason = ""
         self._file = log.path.with_name("sinks") / f"{log.path.stem}.{sink.name}.json"
         cursor = self._load() if sink.replay else None
@@ -118,7 +121,8 @@ class _Worker(threading.Thread):
         self._wake.set()
 
     def problem(self) -> str:
-        return f" ({self._last_error})" if self._last_error else ""
+        error = self._last_error or self._reason
+        return f" ({error})" if error else ""
 
     def run(self) -> None:
         try:
@@ -207,6 +211,7 @@ class _Worker(threading.Thread):
         """Remember what this sink will never get. A gap in reporting a gap ends there."""
         if record.envelope.name != SinkGap.TYPE:
             self._dropped.append(record.envelope.sequence)
+            self.given_up += 1
             self._reason = reason
 
     def _tell_gap(self) -> bool:
