@@ -21,7 +21,7 @@ from typing import Any
 
 EVOLVER = (sys.executable, "-m", "evolver")
 COVERAGE: dict[str, str] = {}  # what makes a child measure its coverage, when the tests are asked to (see conftest.py)
-EACH = 3  # one call of so many is measured: measuring makes a call slower by half, and all of them tell little more
+EACH = 5  # one call of so many is measured: measuring makes a call slower by half, and all of them tell little more
 _calls = itertools.count()
 
 

@@ -50,10 +50,11 @@ def answering(status: int, headers: dict[str, str]) -> Iterator[tuple[str, list[
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             requests.append(1)
-            if healed.is_set():  # before the answer: whoever has that looks here at once
+            well = healed.is_set()
+            if well:  # before the answer: whoever has that looks here at once
                 taken.append(json.loads(body)["id"])
-            self.send_response(200 if healed.is_set() else status)
-            for name, value in ({} if healed.is_set() else headers).items():
+            self.send_response(200 if well else status)
+            for name, value in ({} if well else headers).items():
                 self.send_header(name, value)
             self.send_header("content-length", "0")
             self.end_headers()
