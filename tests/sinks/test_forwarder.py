@@ -133,7 +133,7 @@ def test_a_command_that_always_fails_becomes_a_gap(log: EventLog, tmp_path: Path
     forwarder = Forwarder(log, sinks)
     forwarder.start()
     emit(log, 2)
-    assert forwarder.drain(20_000) == ()
+    assert forwarder.drain(20_000) == ("sink broken never got 2 events (false: exit 1); `sink.gap` in the stream names them",)
     gaps = [json.loads(line)["data"] for line in log.path.read_text().splitlines() if "sink.gap" in line]
     assert [(g["sink"], g["dropped"], g["first_sequence"], g["last_sequence"]) for g in gaps] == [("broken", 2, 2, 3)]
     assert "exit 1" in gaps[0]["reason"]
@@ -222,7 +222,7 @@ def test_what_a_webhook_refuses_for_good_is_a_gap_and_410_ends_it(log: EventLog,
         wait_for(lambda: len(server.got) == 2)
         server.mood = "410"
         emit(log, 5)
-        assert forwarder.drain() == ()
+        assert [words.partition(" (")[0] for words in forwarder.drain()] == ["sink hook never got 4 events"]
         tried = server.tried
     gaps = [json.loads(line)["data"] for line in log.path.read_text().splitlines() if "sink.gap" in line]
     assert sum(g["dropped"] for g in gaps) == 4 and "HTTP 410" in gaps[-1]["reason"] and tried == 6
@@ -494,6 +494,7 @@ def test_no_sink_cursor_or_name_holds_a_secret(log: EventLog, tmp_path: Path) ->
         forwarder.start()
         server.mood = "400"
         emit(log, 2)
-        assert forwarder.drain() == ()
+        (told,) = forwarder.drain()
+    assert "HTTP 400" in told and "canary-in-url" not in told
     for file in (tmp_path / "state").rglob("*"):
         assert file.is_dir() or (b"canary-in-url" not in file.read_bytes() and SECRET[6:].encode() not in file.read_bytes())

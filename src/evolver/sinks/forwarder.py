@@ -56,7 +56,7 @@ class Forwarder:
     def drain(self, timeout_ms: int | None = None) -> tuple[str, ...]:
         """Wait until every sink has everything, each at most its own `drain` (or `timeout_ms`); then stop.
 
-        Returns what is not forwarded yet, in words. It is not lost: the next run goes on there.
+        Returns in words what is not forwarded yet (it is not lost: the next run goes on there), and what was given up.
         """
         begun = time.monotonic()
         for worker in self._workers:
