@@ -63,7 +63,7 @@ def _main(words: list[str]) -> None:
     except Exception as error:  # the last line of defence: a bug is told as one
         if _debug():
             raise
-        if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and _unwritten(error) is not None):
+        if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and _while_printing(error) and _unwritten(error) is not None):
             raise
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             # A run that had begun is not undone yet: the next command that looks at the worktree does it.
@@ -107,11 +107,20 @@ def _unwritten(met: BaseException | None = None) -> OSError | None:
     """Why standard output cannot be written: what did not go out is still in its buffer, or (unbuffered) `met` was raised by a write."""
     try:
         sys.stdout.flush()
-        if isinstance(met, OSError) and met.filename is None:
+        if isinstance(met, OSError) and met.filename is None and _while_printing(met):
             os.write(sys.stdout.fileno(), b"\n")
     except OSError as error:
         return error
     return None
+
+
+def _while_printing(error: OSError) -> bool:
+    """Not while the stream, a lock or the tree was written: on a disk where every write fails, that is what has to be told."""
+    inner, at = "", error.__traceback__
+    while at is not None:
+        inner = at.tb_frame.f_globals.get("__name__", "") if at.tb_frame.f_globals.get("__name__", "").startswith("evolver") else inner
+        at = at.tb_next
+    return inner.startswith(("evolver.cli", "evolver.ui"))
 
 
 def _folder_is_gone() -> bool:
