@@ -236,10 +236,11 @@ def test_a_copy_of_the_stream_may_not_lie_where_a_rollback_takes_it_back(tmp_pat
 
 def test_a_sink_that_takes_nothing_is_told_at_the_end(tmp_path: Path) -> None:
     repo = Repo.make(tmp_path / "r")
+    (tmp_path / "file").write_text("no folder\n")  # a missing one would be made
     (repo.root / "loops").mkdir()
     (repo.root / "loops/l.toml").write_text(
         '[loop]\nmax_iters = 1\n[codegen]\ncommand = "echo x >>src/a.py"\n[[validator]]\nname = "v"\ncommand = "true"\n'
-        '[[sink]]\nkind = "file"\nname = "copy"\npath = "/nonexistent/x"\ndrain = "1s"\n'
+        f'[[sink]]\nkind = "file"\nname = "copy"\npath = "{tmp_path}/file/x"\ndrain = "1s"\n'
     )
     repo.sh("git add -A && git commit -qm l")
     done = repo.evolver("run", "l")
